@@ -1,0 +1,14 @@
+# Sourced by the scripts: which interpreter and which virtual environment this checkout uses.
+# BLACKSTART_PYTHON=<interpreter> selects another one, with an environment of its own (.venv-<x.y>).
+if [ -n "${BLACKSTART_PYTHON:-}" ]; then
+  BLACKSTART_INTERPRETER="$BLACKSTART_PYTHON"
+  version="$("$BLACKSTART_PYTHON" -c 'import sys; print("%d.%d" % sys.version_info[:2])')" || {
+    echo "blackstart: BLACKSTART_PYTHON=$BLACKSTART_PYTHON: not a Python interpreter; try: BLACKSTART_PYTHON=/usr/bin/python3" >&2
+    exit 4
+  }
+  BLACKSTART_VENV="$PWD/.venv-$version"
+else
+  BLACKSTART_INTERPRETER=python3
+  BLACKSTART_VENV="$PWD/.venv"
+fi
+export BLACKSTART_INTERPRETER BLACKSTART_VENV

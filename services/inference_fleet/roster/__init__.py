@@ -1,0 +1,1 @@
+"""The nodes: registration, heartbeat, status."""

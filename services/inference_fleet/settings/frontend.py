@@ -1,0 +1,109 @@
+"""The settings of one frontend replica."""
+
+from __future__ import annotations
+
+import ipaddress
+import uuid
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self
+from urllib.parse import urlsplit
+
+from inference_fleet.settings.errors import SettingsError
+from inference_fleet.settings.reading import Reader
+from inference_fleet.settings.timings import Timings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrontendSettings:
+    """One replica's settings, from `BLACKSTART_*` variables.
+
+    | field                | variable             | meaning                                                         |
+    |----------------------|----------------------|-----------------------------------------------------------------|
+    | `database_url`       | `DATABASE_URL`       | `postgresql://` URL, required                                   |
+    | `listen`             | `LISTEN`             | `HOST:PORT`, default `127.0.0.1:8080`                           |
+    | `advertise_address`  | `ADVERTISE_ADDRESS`  | None: discover; empty: present but not dialable; else HOST:PORT |
+    | `instance_id`        | `INSTANCE_ID`        | default: a new one each start                                   |
+    | `cluster_secret`     | `CLUSTER_SECRET`     | shared by replicas; empty: no peer is trusted                   |
+    | `registration_token` | `REGISTRATION_TOKEN` | what a worker shows to register; empty: none may                |
+    | `auth_hmac_secret`   | `AUTH_HMAC_SECRET`   | keys session rows; empty: made in `data_dir`                    |
+    | `auth_registration`  | `AUTH_REGISTRATION`  | `approval` or `open`                                            |
+    | `auto_approve_nodes` | `AUTO_APPROVE_NODES` | default true                                                    |
+    | `data_dir`           | `DATA_DIR`           | default `./data`                                                |
+    | `expose_route`       | `EXPOSE_ROUTE`       | adds `X-Blackstart-Node` and `-Route` to answers                |
+    | `trusted_proxies`    | `TRUSTED_PROXIES`    | networks whose `X-Forwarded-For` is believed                    |
+    """
+
+    database_url: str = field(repr=False)
+    listen: tuple[str, int]
+    advertise_address: str | None
+    instance_id: str
+    cluster_secret: str = field(repr=False)
+    registration_token: str = field(repr=False)
+    auth_hmac_secret: str = field(repr=False)
+    auth_registration: str
+    auto_approve_nodes: bool
+    data_dir: Path
+    expose_route: bool
+    trusted_proxies: tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]
+    timings: Timings
+
+    @classmethod
+    def from_environ(cls, environ: Mapping[str, str]) -> Self:
+        """Read and check everything at once; the first wrong value raises `SettingsError`."""
+        read = Reader(environ)
+        return cls(
+            database_url=_database_url(read),
+            listen=read.address("LISTEN", "127.0.0.1:8080"),
+            advertise_address=_advertise_address(read),
+            instance_id=read.name("INSTANCE_ID", f"replica-{uuid.uuid4().hex[:12]}"),
+            cluster_secret=read.text("CLUSTER_SECRET"),
+            registration_token=read.text("REGISTRATION_TOKEN"),
+            auth_hmac_secret=read.text("AUTH_HMAC_SECRET"),
+            auth_registration=read.choice("AUTH_REGISTRATION", ("approval", "open"), "approval"),
+            auto_approve_nodes=read.flag("AUTO_APPROVE_NODES", default=True),
+            data_dir=read.path("DATA_DIR", "data"),
+            expose_route=read.flag("EXPOSE_ROUTE", default=False),
+            trusted_proxies=_networks(read),
+            timings=Timings.from_environ(environ),
+        )
+
+
+def _database_url(read: Reader) -> str:
+    url = read.required("DATABASE_URL", "a postgresql:// URL the replicas share")
+    parts = urlsplit(url)
+    if parts.scheme not in {"postgresql", "postgres"} or not parts.hostname:
+        shown = f"{parts.scheme}://***" if parts.scheme else "***"
+        raise SettingsError(read.variable("DATABASE_URL"), shown, "a postgresql:// URL with a host")
+    return url
+
+
+def _advertise_address(read: Reader) -> str | None:
+    value = read.raw("ADVERTISE_ADDRESS")
+    if value is None or not value.strip():
+        return None if value is None else ""
+    host, port = read.address("ADVERTISE_ADDRESS", "")
+    if port == 0:
+        raise SettingsError(
+            read.variable("ADVERTISE_ADDRESS"), value, "HOST:PORT with a port from 1 to 65535"
+        )
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _networks(read: Reader) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
+    networks = []
+    for part in read.text("TRUSTED_PROXIES").split(","):
+        if not part.strip():
+            continue
+        try:
+            networks.append(ipaddress.ip_network(part.strip()))
+        except ValueError:
+            raise SettingsError(
+                read.variable("TRUSTED_PROXIES"),
+                part.strip(),
+                "addresses or networks such as 10.0.0.0/8, comma-separated",
+            ) from None
+    return tuple(networks)

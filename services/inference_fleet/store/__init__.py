@@ -1,0 +1,1 @@
+"""The one thing replicas share: a Postgres pool, migrations, lease rows."""
