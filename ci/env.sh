@@ -12,3 +12,9 @@ else
   BLACKSTART_VENV="$PWD/.venv"
 fi
 export BLACKSTART_INTERPRETER BLACKSTART_VENV
+
+# What ci/system brought on this machine: where its engine answers and which image it made. Settings given win.
+if [ -f ci/images/engine.env ]; then
+  # shellcheck source=/dev/null
+  . ci/images/engine.env
+fi
