@@ -1,0 +1,87 @@
+"""Markers are validated when collected: a typo in one must not become a spec that quietly holds nothing."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from blackstart.core.gate import CAPABILITIES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+BLACKSTART_MARKERS = ("cluster", "holds", "needs")
+
+_DECLARATIONS = (
+    "cluster(frontends=, workers=, ...): the spec runs real processes; the arguments shape its fleet",
+    "holds(id, ...): the one to four inventory ids this spec proves",
+    "needs(capability, ...): skipped with its reason where the machine lacks it, failed where BLACKSTART_REQUIRE names it",
+    "production: a cluster spec that also runs on production timings",
+)
+_ID = re.compile(r"[BHT]-[1-9][0-9]{0,2}")
+_MOST_IDS = 4
+
+
+def declare_markers(config: pytest.Config) -> None:
+    """Registers them, so that `--strict-markers` accepts exactly these."""
+    for line in _DECLARATIONS:
+        config.addinivalue_line("markers", line)
+
+
+def validate_markers(items: Iterable[pytest.Item]) -> None:
+    """`pytest.UsageError` for the first marker that cannot be meant, naming the spec."""
+    for item in items:
+        for mark in item.iter_markers():
+            objection = _OBJECTIONS[mark.name](mark.args, mark.kwargs) if mark.name in _OBJECTIONS else None
+            if objection:
+                raise pytest.UsageError(f"blackstart: {item.nodeid}: @pytest.mark.{mark.name}: {objection}")
+
+
+def is_marked(item: pytest.Item) -> bool:
+    """Whether the item carries a blackstart marker: only such runs are gated and recorded."""
+    return any(item.get_closest_marker(name) is not None for name in BLACKSTART_MARKERS)
+
+
+def held_ids(item: pytest.Item) -> tuple[str, ...]:
+    """The ids of all `holds` marks on the item, each once."""
+    return tuple(dict.fromkeys(str(one) for mark in item.iter_markers("holds") for one in mark.args))
+
+
+def needed_capabilities(item: pytest.Item) -> tuple[str, ...]:
+    """The capabilities of all `needs` marks on the item, each once."""
+    return tuple(dict.fromkeys(str(one) for mark in item.iter_markers("needs") for one in mark.args))
+
+
+def cluster_arguments(item: pytest.Item) -> dict[str, Any]:
+    """The merged arguments of the item's `cluster` marks; the closest wins."""
+    merged: dict[str, Any] = {}
+    for mark in item.iter_markers("cluster"):
+        merged = {**mark.kwargs, **merged}
+    return merged
+
+
+def _holds(args: tuple[object, ...], kwargs: Mapping[str, object]) -> str | None:
+    if kwargs:
+        return f"takes ids only, not {', '.join(kwargs)}=; try: holds('B-12')"
+    if not args or len(args) > _MOST_IDS:
+        return f"{len(args)} ids, one to {_MOST_IDS} are allowed; try: another spec for the rest"
+    for one in args:
+        if not isinstance(one, str) or not _ID.fullmatch(one):
+            return f"{one!r} is no inventory id; try: 'B-12', 'H-3' or 'T-40'"
+    return None if len(set(args)) == len(args) else "an id is named twice"
+
+
+def _needs(args: tuple[object, ...], kwargs: Mapping[str, object]) -> str | None:
+    if kwargs or not args:
+        return "takes names of capabilities; try: needs('container')"
+    unknown = [str(one) for one in args if one not in CAPABILITIES]
+    return f"{unknown[0]} is no capability; try: {', '.join(CAPABILITIES)}" if unknown else None
+
+
+def _cluster(args: tuple[object, ...], _kwargs: Mapping[str, object]) -> str | None:
+    return f"takes named arguments only, not {args[0]!r}; try: cluster(frontends=2)" if args else None
+
+
+_OBJECTIONS = {"holds": _holds, "needs": _needs, "cluster": _cluster}
