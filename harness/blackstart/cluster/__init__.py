@@ -1,0 +1,1 @@
+"""The runtime over real processes: nodes, clusters, readiness and waiting."""
