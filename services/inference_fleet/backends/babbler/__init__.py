@@ -1,0 +1,1 @@
+"""A small real language model in a process of its own: enough to rehearse with, nothing to download."""
