@@ -164,6 +164,7 @@ class Waiter:
                 break
             wait.pause()
         wait.demand_enough_looks()
+        wait.settle()
         return self._control(wait, probe, matcher, control=control, every=every)
 
     def _control(
@@ -192,7 +193,7 @@ class Waiter:
                 return value  # type: ignore[no-any-return]  # see eventually
             if last_look:
                 check.close("failed")
-                raise check.end(
+                raise wait.end(
                     VacuousWait,
                     f"after its control {name} the probe still sees nothing: never proved nothing",
                 )
@@ -223,6 +224,7 @@ class _Wait:
         self.seen = Observation(
             kind=kind, what=matcher_of(probe).text, awaited=self._matcher.text, budget=self.budget
         )
+        self._settled = False
         self._started_s = waiter.clock()
 
     @property
@@ -260,9 +262,15 @@ class _Wait:
         if self.seen.widest_gap_s > self.budget.total_s / 2:
             raise self.end(VacuousWait, f"did not look for {self.seen.widest_gap_s:.3g} s of {self.budget}")
 
+    def settle(self) -> None:
+        """The window is over: what a control takes afterwards is not the window's time."""
+        if not self._settled:
+            self._settled = True
+            self.seen.finish(at_s=self.elapsed_s)
+
     def close(self, outcome: str) -> None:
         """The wait is over: its account goes to the journal."""
-        self.seen.finish(at_s=self.elapsed_s)
+        self.settle()
         if self._waiter.sink is not None:
             self._waiter.sink(outcome, self.seen.data())
 

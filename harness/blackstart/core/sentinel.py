@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-Inventory = Mapping[Hashable, Any]
+Inventory = Mapping[Any, Any]
 """What is there: an identity that is not reused while it lives, with the words (or the figure) that tell it."""
 
 
@@ -41,13 +41,13 @@ class Baseline:
     """What was there before, per sentinel. What a wider scope brings meanwhile is adopted, not leaked."""
 
     sentinels: Sequence[Sentinel]
-    _before: dict[str, dict[Hashable, Any]] = field(default_factory=dict)
+    _before: dict[str, dict[Any, Any]] = field(default_factory=dict)
 
     def take(self) -> None:
         """The state before a spec."""
         self._before = self.state()
 
-    def state(self) -> dict[str, dict[Hashable, Any]]:
+    def state(self) -> dict[str, dict[Any, Any]]:
         """The state now; hand it to `adopt` later."""
         return {sentinel.name: dict(sentinel.snapshot()) for sentinel in self.sentinels}
 
