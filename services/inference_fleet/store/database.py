@@ -1,0 +1,207 @@
+"""One process's way to Postgres: a small pool whose every wait ends, and whose outages have one name."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import os
+import socket
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.rows import DictRow, dict_row
+from psycopg_pool import AsyncConnectionPool
+
+from inference_fleet.store.errors import DatabaseTooOld, DatabaseUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from psycopg.abc import PQGen
+
+    from inference_fleet.settings import Timings
+
+Connection: TypeAlias = psycopg.AsyncConnection[DictRow]
+
+OLDEST_SERVER = 14
+_POOL_MAX = 8
+_RV = TypeVar("_RV")
+
+# The pool reports each failed attempt of an outage; whoever is refused a connection says it once, by name.
+logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
+
+
+class _BoundedConnection(psycopg.AsyncConnection[DictRow]):
+    """A connection on which no statement waits longer than its limit, even for a server that is frozen.
+
+    The server's own `statement_timeout` ends a slow statement; a stopped server cannot. So past the limit the
+    socket is shut down from this side, which psycopg reads as a lost connection.
+    """
+
+    limit_s: float = 0.0
+
+    async def wait(
+        self,
+        gen: PQGen[_RV],
+        interval: float | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109  # psycopg's signature, overridden
+    ) -> _RV:
+        """Psycopg's own wait for the server, with an alarm beside it."""
+        options: dict[str, float] = {} if interval is None else {"interval": interval}
+        if not self.limit_s:
+            return await super().wait(gen, timeout=timeout, **options)
+        alarm = asyncio.get_running_loop().call_later(self.limit_s, self._cut)
+        try:
+            return await super().wait(gen, timeout=timeout, **options)
+        finally:
+            alarm.cancel()
+
+    def _cut(self) -> None:
+        if self.closed:
+            return
+        with socket.socket(fileno=os.dup(self.pgconn.socket)) as copy:
+            copy.shutdown(socket.SHUT_RDWR)
+
+
+class Database:
+    """A pool of at most 8 connections: autocommit, rows as dicts, UTC, bounded statements.
+
+    | wait                       | ends after              | as                    |
+    |----------------------------|-------------------------|-----------------------|
+    | a connection from the pool | `database_connect_s`    | `DatabaseUnavailable` |
+    | one statement              | `database_statement_s`  | `DatabaseUnavailable` |
+    | one statement, server dead | twice that              | `DatabaseUnavailable` |
+    """
+
+    def __init__(self, pool: AsyncConnectionPool[_BoundedConnection], *, name: str, where: str) -> None:
+        """Made by `open`; `where` names host, port and database without any secret."""
+        self._pool = pool
+        self.name = name
+        self.where = where
+
+    @classmethod
+    async def open(cls, url: str, *, timings: Timings, name: str) -> Self:
+        """Connect once to see that it works (`DatabaseUnavailable`, `DatabaseTooOld`), then open the pool.
+
+        `name` is shown by the server as `application_name`.
+        """
+        conninfo, where = connection_options(url, timings=timings, name=name)
+        async with _outage(where):
+            probe = await psycopg.AsyncConnection.connect(conninfo, autocommit=True)
+            try:
+                require_server_version(probe.info.server_version, where=where)
+            finally:
+                await probe.close()
+
+        async def configure(connection: _BoundedConnection) -> None:
+            connection.limit_s = 2 * timings.database_statement_s
+
+        pool = AsyncConnectionPool(
+            conninfo,
+            connection_class=_BoundedConnection,
+            kwargs={"autocommit": True, "row_factory": dict_row},
+            min_size=1,
+            max_size=_POOL_MAX,
+            open=False,
+            configure=configure,
+            check=AsyncConnectionPool.check_connection,
+            name=name,
+            timeout=timings.database_connect_s,
+            reconnect_timeout=timings.instance_beat_s,
+        )
+        await pool.open()
+        return cls(pool, name=name, where=where)
+
+    async def close(self) -> None:
+        """Close every connection; a statement still running loses its own."""
+        await self._pool.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Connection]:
+        """A connection in autocommit; an outage inside the block is `DatabaseUnavailable`."""
+        async with _outage(self.where), self._pool.connection() as connection:
+            yield connection
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Connection]:
+        """A connection inside one transaction: committed at the end of the block, rolled back by an exception."""
+        async with self.connection() as connection, connection.transaction():
+            yield connection
+
+    async def rows(self, query: str, parameters: dict[str, Any] | None = None) -> list[DictRow]:
+        """Every row one statement gives."""
+        async with self.connection() as connection:
+            cursor = await connection.execute(query, parameters)
+            return await cursor.fetchall()
+
+    async def row(self, query: str, parameters: dict[str, Any] | None = None) -> DictRow | None:
+        """The first row one statement gives, or None for none."""
+        async with self.connection() as connection:
+            cursor = await connection.execute(query, parameters)
+            return await cursor.fetchone()
+
+    async def change(self, query: str, parameters: dict[str, Any] | None = None) -> int:
+        """How many rows one statement changed."""
+        async with self.connection() as connection:
+            cursor = await connection.execute(query, parameters)
+            return cursor.rowcount
+
+
+def connection_options(url: str, *, timings: Timings, name: str) -> tuple[str, str]:
+    """The conninfo with every limit in it, and `host:port/database` for messages (no secret)."""
+    try:
+        given = conninfo_to_dict(url)
+    except psycopg.ProgrammingError:
+        raise DatabaseUnavailable(
+            "the database URL cannot be read; try: postgresql://USER:PASSWORD@HOST:PORT/NAME"
+        ) from None
+    statement_ms = math.ceil(timings.database_statement_s * 1000)
+    options = (
+        f"-c statement_timeout={statement_ms} -c timezone=UTC {given.pop('options', None) or ''}".strip()
+    )
+    conninfo = make_conninfo(
+        "",
+        **{
+            **given,
+            "connect_timeout": max(2, math.ceil(timings.database_connect_s)),
+            "application_name": name,
+            "tcp_user_timeout": 2 * statement_ms,
+            "options": options,
+        },
+    )
+    where = f"{given.get('host', 'localhost')}:{given.get('port', 5432)}/{given.get('dbname', '')}"
+    return conninfo, where
+
+
+def require_server_version(version: int, *, where: str) -> None:
+    """Refuse a server older than the oldest supported, by name."""
+    if version < OLDEST_SERVER * 10000:
+        raise DatabaseTooOld(
+            f"database {where} runs Postgres {version // 10000}.{version % 10000}: "
+            f"{OLDEST_SERVER} or newer is needed; try: upgrade the server or name another in BLACKSTART_DATABASE_URL"
+        )
+
+
+@asynccontextmanager
+async def _outage(where: str) -> AsyncIterator[None]:
+    try:
+        yield
+    except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+        raise DatabaseUnavailable(
+            f"database {where} did not serve: {_text(error)}; try: check that it runs and that "
+            "BLACKSTART_DATABASE_URL names it"
+        ) from error
+
+
+def _text(error: psycopg.Error) -> str:
+    """One line of what came back."""
+    return " ".join(str(error).split()) or type(error).__name__
