@@ -1,0 +1,79 @@
+"""A new run ends what earlier runs could not: those whose guardian was killed itself, or whose machine was restarted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from blackstart.process.ending import Ended, end_charges
+from blackstart.process.strays import Sought
+from blackstart.record.identity import boot_id, identity_of
+from blackstart.record.ledger import LEDGER_NAME, ChargeKind, Ledger, State, owed, read_ledger
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from blackstart.record.ledger import Charge
+
+
+@dataclass(frozen=True, kw_only=True)
+class Swept:
+    """What was done about one earlier run. `ended` is `None` where its users still live and it was left alone."""
+
+    run_dir: Path
+    ended: Ended | None
+
+    def __str__(self) -> str:
+        """One line for the summary."""
+        if self.ended is None:
+            return f"{self.run_dir}: its guardian is dead but its users are not; left alone"
+        return f"{self.run_dir}: its guardian was killed; ended {self.ended.found} processes it left"
+
+
+def sweep_earlier(parent: Path, *, but: str | None = None) -> list[Swept]:
+    """End what unguarded runs under `parent` left, by identity and by run tag; `but` is the id of the run that asks."""
+    swept = []
+    for ledger in sorted(parent.glob(f"*/{LEDGER_NAME}")):
+        folder = ledger.parent
+        if folder.is_symlink() or folder.name == but:
+            continue
+        charges = read_ledger(folder)
+        if not _unguarded(charges):
+            continue
+        if any(charge.kind is ChargeKind.USER and _lives(charge) for charge in charges.values()):
+            swept.append(Swept(run_dir=folder, ended=None))
+            continue
+        swept.append(Swept(run_dir=folder, ended=_end(folder, charges)))
+    return swept
+
+
+def _end(folder: Path, charges: Mapping[str, Charge]) -> Ended:
+    due = [
+        charge
+        for charge in owed(charges)
+        if charge.boot == boot_id() or charge.kind is ChargeKind.CONTAINER  # the rest ended with its boot
+    ]
+    ended = end_charges(due, sweep=Sought(run=folder.name))
+    with Ledger(folder) as ledger:
+        if not ended.survivors:
+            for charge in charges.values():
+                if charge.state is not State.ENDED:
+                    ledger.ended(charge, reason="swept by a later run")
+    return ended
+
+
+def _unguarded(charges: Mapping[str, Charge]) -> bool:
+    guardians = [charge for charge in charges.values() if charge.kind is ChargeKind.GUARDIAN]
+    open_ones = [charge for charge in guardians if charge.state is not State.ENDED]
+    return bool(open_ones) and not any(_lives(charge) for charge in open_ones)
+
+
+def _lives(charge: Charge) -> bool:
+    identity = charge.identity
+    return (
+        charge.state is State.BEGAN
+        and identity is not None
+        and charge.boot == boot_id()
+        and identity_of(identity.pid) == identity
+    )

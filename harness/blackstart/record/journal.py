@@ -1,0 +1,110 @@
+"""The journal on disk: one file a writing process, each event flushed as one append, so that `kill -9` loses nothing."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Self
+
+from blackstart.core.journal import Event, JournalError, Kind, clip, decode, encode, merge
+from blackstart.core.names import safe_name
+from blackstart.core.redact import redact_value
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import TracebackType
+
+    from blackstart.record.folder import Run
+
+JOURNAL_DIR = "journal"
+
+
+class Journal:
+    """One writer's pen. `writer` says who (`pytest`, `gw0`, `cli`, `guardian`); the file name adds the pid."""
+
+    def __init__(self, run: Run, *, writer: str) -> None:
+        folder = run.dir / JOURNAL_DIR
+        folder.mkdir(exist_ok=True)
+        self.writer = writer
+        self.path = folder / f"{safe_name(writer)}.{os.getpid()}.jsonl"
+        self._lock = threading.Lock()
+        self._seq = 0
+        self._file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._end_a_torn_line()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; a second time is fine."""
+        with self._lock:
+            if self._file >= 0:
+                os.close(self._file)
+            self._file = -1
+
+    def write(
+        self,
+        kind: Kind | str,
+        /,
+        *,
+        spec: str | None = None,
+        node: str | None = None,
+        incarnation: int | None = None,
+        **data: Any,
+    ) -> Event:
+        """Append one event, redacted and clipped; it is on file when this returns."""
+        with self._lock:
+            if self._file < 0:
+                raise ValueError(f"{self.path}: the journal is closed; try: write before the run is finished")
+            self._seq += 1
+            event = Event(
+                seq=self._seq,
+                boot_ns=time.clock_gettime_ns(time.CLOCK_BOOTTIME),
+                wall=time.time(),
+                kind=Kind(kind),
+                spec=spec,
+                node=node,
+                incarnation=incarnation,
+                data=redact_value(clip(data)),
+            )
+            line = encode(event)
+            written = os.write(self._file, line)
+        if written != len(line):
+            raise OSError(f"{self.path}: wrote {written} of {len(line)} bytes; try: free space on the disk")
+        return event
+
+    def _end_a_torn_line(self) -> None:
+        size = os.fstat(self._file).st_size
+        if size and os.pread(self._file, 1, size - 1) != b"\n":
+            os.write(self._file, b"\n")
+
+
+def read_journal(run_dir: Path) -> list[Event]:
+    """Every event of the run in one order. A torn last line is left out; any other unreadable line is told as an event."""
+    told: list[tuple[str, Event]] = []
+    folder = run_dir / JOURNAL_DIR
+    for path in sorted(folder.glob("*.jsonl")):
+        last_ns = 0
+        *whole, _torn = path.read_bytes().split(b"\n")
+        for number, line in enumerate(whole, 1):
+            if not line:
+                continue
+            try:
+                event = decode(line)
+            except JournalError as wrong:
+                event = Event(
+                    seq=number,
+                    boot_ns=last_ns,
+                    wall=0.0,
+                    kind=Kind.HARNESS_FAILURE,
+                    data={"file": path.name, "line": number, "text": str(wrong)},
+                )
+            last_ns = event.boot_ns
+            told.append((path.name, event))
+    return merge(told)
