@@ -54,6 +54,9 @@ class Timings:
     keepalive_timeout_s: float = 10.0
     stream_header_s: float = 10.0
     stream_open_s: float = 15.0
+    stream_linger_s: float = 10.0
+    splice_stall_s: float = 30.0
+    write_stall_s: float = 60.0
     relay_frame_s: float = 15.0
     peer_idle_s: float = 300.0
     peer_token_ttl_s: float = 60.0
@@ -68,6 +71,7 @@ class Timings:
     backend_start_s: float = 60.0
     backend_stop_s: float = 10.0
     backend_probe_s: float = 5.0
+    backend_poll_s: float = 0.2
     backend_restart_min_s: float = 1.0
     backend_restart_max_s: float = 30.0
 
@@ -130,6 +134,9 @@ class Timings:
             keepalive_timeout_s=2.0,
             stream_header_s=2.5,
             stream_open_s=3.0,
+            stream_linger_s=2.0,
+            splice_stall_s=3.0,
+            write_stall_s=10.0,
             relay_frame_s=3.0,
             peer_idle_s=15.0,
             drain_wait_s=2.0,
@@ -139,6 +146,7 @@ class Timings:
             backend_start_s=20.0,
             backend_stop_s=3.0,
             backend_probe_s=2.0,
+            backend_poll_s=0.03,
             backend_restart_min_s=0.1,
             backend_restart_max_s=1.0,
             database_connect_s=3.0,

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from inference_fleet.backends.babbler.model import corpus, load
+from inference_fleet.backends.lifeline import end_with
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -20,6 +21,8 @@ def main(argv: list[str] | None = None) -> int:
         result = evaluate(corpus())
         sys.stdout.write(result.text + "\n")
         return 0 if result.better else 1
+    if options.parent_pid is not None:
+        end_with(options.parent_pid)
     from inference_fleet.backends.babbler.service import serve  # noqa: PLC0415 - evaluating needs no server
 
     return serve(
@@ -40,6 +43,7 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--name", default="babbler", help="the model name requests must carry")
     serve.add_argument("--tokens-per-second", type=_pace, default=0.0, help="0 speaks as fast as it can")
     serve.add_argument("--data-dir", type=Path, default=Path("data"), help="where the trained model is kept")
+    serve.add_argument("--parent-pid", type=int, help="end when this process, which started us, ends")
     serve.add_argument("--seed", type=int, help="for requests that bring none; unset draws one each time")
     return parser
 
