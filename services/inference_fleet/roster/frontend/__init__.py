@@ -1,5 +1,6 @@
 """The database side of the roster: the worker never imports it."""
 
+from inference_fleet.roster.frontend.credentials import CredentialVersion
 from inference_fleet.roster.frontend.facts import (
     NODE_FACTS,
     NodeView,
@@ -12,7 +13,6 @@ from inference_fleet.roster.frontend.registration import NameTaken
 from inference_fleet.roster.frontend.roster import (
     BootSuperseded,
     Candidate,
-    CredentialVersion,
     Explanation,
     NodeUnknown,
     Roster,

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import uuid
 from dataclasses import dataclass
 from datetime import UTC
-from typing import TYPE_CHECKING, Any, NewType
+from typing import TYPE_CHECKING, Any
 
 from psycopg.types.json import Jsonb
 
 from inference_fleet.cluster import Presence
+from inference_fleet.roster.frontend.credentials import CredentialVersion, credential_matches
 from inference_fleet.roster.frontend.facts import (
     NODE_FACTS,
     NodeView,
@@ -36,11 +35,6 @@ if TYPE_CHECKING:
 
     from inference_fleet.settings import Timings
     from inference_fleet.store import Connection, Database, Reap
-
-CredentialVersion = NewType("CredentialVersion", int)
-
-_LONGEST_CREDENTIAL = 1024
-_NOBODY = hashlib.sha256(b"no node").hexdigest()
 
 
 class NodeUnknown(LookupError):
@@ -263,10 +257,7 @@ class Roster:
     async def check_credential(self, node_id: str, credential: str) -> CredentialVersion | None:
         """The version of the node's credential if this is it, else None. An empty one is nobody's."""
         row = await self._database.row(_CREDENTIAL, {"id": node_id})
-        expected = row["credential_sha256"] if row else _NOBODY
-        shown = hashlib.sha256(credential[:_LONGEST_CREDENTIAL].encode("utf-8", "surrogatepass")).hexdigest()
-        matches = hmac.compare_digest(expected.encode(), shown.encode())
-        if not credential or row is None or not matches:
+        if not credential_matches(credential, row["credential_sha256"] if row else None) or row is None:
             return None
         return CredentialVersion(row["credential_version"])
 
