@@ -1,0 +1,69 @@
+"""The tunnel: yamux sessions over WebSockets, streams as transports, handshake, refusals, splice.
+
+What only one side needs is in `tunnel.frontend` and `tunnel.worker`; this package imports neither.
+"""
+
+from inference_fleet.tunnel.carrier import Carrier
+from inference_fleet.tunnel.dial import ClientCarrier, DialFailed, DialRefused, dial_websocket
+from inference_fleet.tunnel.errors import (
+    DeadlineExpired,
+    HandshakeBroken,
+    SessionDead,
+    StreamLimit,
+    StreamReset,
+)
+from inference_fleet.tunnel.frames import FRAME_LIMIT, FrameMalformed, read_frame, write_frame
+from inference_fleet.tunnel.handshake import (
+    TAG_BACKEND,
+    TAG_HTTP,
+    StreamRequest,
+    accept_stream,
+    read_reply,
+    refuse_stream,
+    refuse_stream_as,
+    request_stream,
+)
+from inference_fleet.tunnel.reconnect import ReconnectSchedule
+from inference_fleet.tunnel.refusals import REFUSALS, Refusal, StreamRefused, is_evidence, refusal_of
+from inference_fleet.tunnel.session import Ending, Session
+from inference_fleet.tunnel.splice import Spliced, SpliceStalled, splice
+from inference_fleet.tunnel.stream import Stream
+from inference_fleet.tunnel.yamux.limits import Limits
+
+__all__ = [
+    "FRAME_LIMIT",
+    "REFUSALS",
+    "TAG_BACKEND",
+    "TAG_HTTP",
+    "Carrier",
+    "ClientCarrier",
+    "DeadlineExpired",
+    "DialFailed",
+    "DialRefused",
+    "Ending",
+    "FrameMalformed",
+    "HandshakeBroken",
+    "Limits",
+    "ReconnectSchedule",
+    "Refusal",
+    "Session",
+    "SessionDead",
+    "SpliceStalled",
+    "Spliced",
+    "Stream",
+    "StreamLimit",
+    "StreamRefused",
+    "StreamRequest",
+    "StreamReset",
+    "accept_stream",
+    "dial_websocket",
+    "is_evidence",
+    "read_frame",
+    "read_reply",
+    "refusal_of",
+    "refuse_stream",
+    "refuse_stream_as",
+    "request_stream",
+    "splice",
+    "write_frame",
+]

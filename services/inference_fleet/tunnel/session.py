@@ -1,0 +1,440 @@
+"""One yamux session over a carrier: a reader that never waits on the writer, one writer, and a pulse.
+
+Everything it starts lives inside `run()`; cancelling `run()` aborts. When a session dies each of its streams
+gets `SessionDead` with the cause, which is another error than a `StreamReset` of one stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from inference_fleet.tunnel.errors import SessionDead, StreamReset
+from inference_fleet.tunnel.keepalive import Keepalive
+from inference_fleet.tunnel.stream import Stream, reset_by_peer
+from inference_fleet.tunnel.yamux.core import Mux
+from inference_fleet.tunnel.yamux.events import Finished, GoneAway, Opened, PingAnswered, Refused, Reset
+from inference_fleet.tunnel.yamux.limits import Limits
+from inference_fleet.tunnel.yamux.wire import GO_AWAY_INTERNAL, GO_AWAY_MEANING, GO_AWAY_NORMAL, ProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine
+
+    from inference_fleet.settings import Deadline, Timings
+    from inference_fleet.tunnel.carrier import Carrier
+    from inference_fleet.tunnel.yamux.events import Event
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+_log = logging.getLogger(__name__)
+_BATCH_BYTES = 64 * 1024
+_CLOSE_NORMAL, _CLOSE_PROTOCOL, _CLOSE_INTERNAL = 1000, 1002, 1011
+
+
+@dataclass(frozen=True)
+class Ending:
+    """Why a session ended. `clean`: it was closed or went away on purpose and no stream was cut."""
+
+    clean: bool
+    cause: str
+
+
+class Session:
+    """One end of a tunnel. `client` is the side that dialled (odd stream ids)."""
+
+    def __init__(
+        self,
+        carrier: Carrier,
+        *,
+        client: bool,
+        timings: Timings,
+        limits: Limits | None = None,
+        on_stream: Callable[[Stream], Awaitable[None]] | None = None,
+        name: str = "",
+    ) -> None:
+        """`on_stream` serves streams the peer opens, each in a task of the session; without it they are reset."""
+        self.name = name or ("client" if client else "server")
+        self.round_trip_s: float | None = None
+        self._carrier = carrier
+        self._timings = timings
+        self._limits = limits or Limits()
+        self._on_stream = on_stream
+        self._mux = Mux(client=client, limits=self._limits)
+        self._streams: dict[int, Stream] = {}
+        self._backlog = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._group: asyncio.TaskGroup | None = None
+        self._handlers: set[asyncio.Task[None]] = set()
+        self._work = asyncio.Event()
+        self._quiet = asyncio.Event()
+        self._empty = asyncio.Event()
+        self._empty.set()
+        self._leaving = asyncio.Event()
+        self._over = asyncio.Event()
+        self._finished = asyncio.Event()
+        self._ending: Ending | None = None
+        self._peer_left = False
+        self._farewell: tuple[int, str] | None = None
+
+    def __repr__(self) -> str:
+        state = "connected" if self.connected else "leaving" if self._ending is None else "over"
+        return f"<Session {self.name} {state} streams={self.streams_open}>"
+
+    # ---- facts
+
+    @property
+    def connected(self) -> bool:
+        """Whether it takes new streams: false from the first go-away, close or death on."""
+        return not self._leaving.is_set()
+
+    @property
+    def streams_open(self) -> int:
+        """Streams that have not ended in both directions."""
+        return len(self._streams)
+
+    @property
+    def ending(self) -> Ending | None:
+        """Why it ended, once it has."""
+        return self._ending
+
+    @property
+    def _cause(self) -> str:
+        return self._ending.cause if self._ending is not None else "it lives"
+
+    async def wait_leaving(self) -> None:
+        """Return once the session takes no new streams."""
+        await self._leaving.wait()
+
+    # ---- commands
+
+    def open_stream(self) -> Stream:
+        """A stream to the peer, usable at once; raises `SessionDead` or `StreamLimit`."""
+        if self._ending is not None:
+            raise SessionDead(self._cause)
+        if not self.connected:
+            raise SessionDead("it is going away and takes no new streams")
+        stream_id = self._guarded(self._mux.open)
+        if stream_id is None:
+            raise SessionDead(self._cause)
+        stream = self._adopt(stream_id)
+        self._work.set()
+        return stream
+
+    def go_away(self, reason: str = "") -> None:
+        """No new streams either way; running ones finish."""
+        if self._ending is None and self.connected:
+            _log.info("tunnel %s: going away: %s", self.name, reason or "no reason given")
+            self._leaving.set()
+            self._guarded(self._mux.go_away)
+            self._work.set()
+
+    async def drained(self, deadline: Deadline) -> bool:
+        """Wait for the last stream to end; whether it did so in time."""
+        try:
+            async with asyncio.timeout(deadline.remaining_s):
+                await self._empty.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def close(self) -> None:
+        """Say go-away, close the carrier, cut what still runs; returns once `run()` is done with it."""
+        self._end(Ending(clean=not self._streams, cause="closed here"), farewell=(_CLOSE_NORMAL, "closed"))
+        if self._group is None:
+            await self._say_goodbye()
+        else:
+            await self._finished.wait()
+
+    async def run(self) -> Ending:
+        """Drive the session to its end and say why it ended."""
+        if self._loop is not None:
+            raise RuntimeError(f"session {self.name} ran before; a session runs once")
+        self._loop = asyncio.get_running_loop()
+        self._keepalive = Keepalive(
+            interval_s=self._timings.keepalive_interval_s,
+            timeout_s=self._timings.keepalive_timeout_s,
+            now=time.monotonic(),
+        )
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                tasks = [
+                    group.create_task(self._fenced(part()), name=f"tunnel {self.name} {part.__name__}")
+                    for part in (self._read, self._pulse)
+                ]
+                writer = group.create_task(self._fenced(self._write()), name=f"tunnel {self.name} write")
+                await self._over.wait()
+                for task in tasks:
+                    task.cancel()
+                await self._say_goodbye()
+                writer.cancel()
+                await self._settle_handlers()
+        finally:
+            self._end(Ending(clean=False, cause="aborted here"))
+            self._carrier.abort()
+            self._finished.set()
+        assert self._ending is not None
+        return self._ending
+
+    # ---- what streams ask (StreamHost)
+
+    def stream_wrote(self, stream: Stream, length: int) -> bool:
+        """Take `length` more bytes into the backlog, or reset the stream that would break its bound."""
+        if self._backlog + length > self._limits.session_backlog:
+            self._guarded(self._mux.reset, stream.id)
+            stream.ended(
+                StreamReset(
+                    f"stream {stream.id}: session_backlog={self._limits.session_backlog} bytes wait for the carrier"
+                )
+            )
+            return False
+        self._backlog += length
+        self._mux.offer(stream.id, length)
+        self._work.set()
+        return True
+
+    def stream_finished(self, stream: Stream) -> None:
+        """FIN after the stream's data."""
+        self._mux.finish(stream.id)
+        self._work.set()
+
+    def stream_reset(self, stream: Stream) -> None:
+        """RST before everything."""
+        self._guarded(self._mux.reset, stream.id)
+        self._work.set()
+
+    def stream_consumed(self, stream: Stream, length: int) -> None:
+        """Credit given on consumption."""
+        self._mux.consumed(stream.id, length)
+        self._work.set()
+
+    def stream_dropped(self, stream: Stream, unsent: int) -> None:
+        """The stream has ended."""
+        self._backlog -= unsent
+        self._streams.pop(stream.id, None)
+        if not self._streams:
+            self._empty.set()
+            if self._peer_left and self._ending is None:
+                self._end(
+                    Ending(clean=True, cause="the peer went away and the last stream ended"),
+                    farewell=(_CLOSE_NORMAL, "went away"),
+                )
+
+    def linger(self, then: Callable[[], None]) -> asyncio.TimerHandle:
+        """A timer of `stream_linger_s`."""
+        assert self._loop is not None, "streams live while the session runs"
+        return self._loop.call_later(self._timings.stream_linger_s, then)
+
+    # ---- reading
+
+    async def _read(self) -> None:
+        while True:
+            message = await self._carrier.receive()
+            if message is None:
+                clean = not self._streams and self._peer_left
+                self._end(Ending(clean=clean, cause="the peer closed the connection"))
+                return
+            self._keepalive.heard(time.monotonic())
+            self._feed(memoryview(message))
+            if self._over.is_set():
+                return
+
+    def _feed(self, message: memoryview) -> None:
+        mux, at, end = self._mux, 0, len(message)
+        now = time.monotonic()
+        while at < end and not self._over.is_set():
+            due = mux.header_due
+            if due:
+                piece = message[at : at + due]
+                at += len(piece)
+                events = mux.receive_header(piece, now)
+            else:
+                piece = message[at : at + mux.payload_due]
+                at += len(piece)
+                stream = self._streams.get(mux.payload_stream)
+                if stream is not None:
+                    stream.deliver(piece)
+                if self._over.is_set():
+                    return
+                events = mux.receive_payload(len(piece))
+            for event in events:
+                self._on_event(event)
+        self._work.set()
+
+    def _on_event(self, event: Event) -> None:
+        match event:
+            case Opened(stream=stream_id):
+                self._on_opened(stream_id)
+            case Finished(stream=stream_id):
+                if (stream := self._streams.get(stream_id)) is not None:
+                    stream.peer_finished()
+            case Reset(stream=stream_id):
+                if (stream := self._streams.get(stream_id)) is not None:
+                    stream.ended(reset_by_peer(stream))
+            case Refused(stream=stream_id, why=why):
+                _log.warning("tunnel %s: refused stream %d of the peer: %s", self.name, stream_id, why)
+            case PingAnswered(round_trip_s=round_trip_s):
+                self.round_trip_s = round_trip_s
+            case GoneAway(code=code):
+                self._on_gone_away(code)
+            case _:
+                pass  # Acknowledged and Credited change only what the writer may send, which it asks the core
+
+    def _on_opened(self, stream_id: int) -> None:
+        if self._on_stream is None or self._group is None:
+            self._mux.reset(stream_id)
+            return
+        self._mux.accept(stream_id)
+        task = self._group.create_task(self._serve(self._adopt(stream_id)))
+        self._handlers.add(task)
+        task.add_done_callback(self._handlers.discard)
+
+    def _on_gone_away(self, code: int) -> None:
+        if code != GO_AWAY_NORMAL:
+            self._end(Ending(clean=False, cause=f"the peer ended the session: {GO_AWAY_MEANING[code]}"))
+            return
+        self._peer_left = True
+        self._leaving.set()
+        if not self._streams:
+            self._end(Ending(clean=True, cause="the peer went away"), farewell=(_CLOSE_NORMAL, "went away"))
+
+    async def _serve(self, stream: Stream) -> None:
+        assert self._on_stream is not None
+        try:
+            await self._on_stream(stream)
+        except (SessionDead, StreamReset) as error:
+            _log.debug("tunnel %s: stream %d: %s", self.name, stream.id, error)
+        except Exception:  # noqa: BLE001  # a handler's bug ends its stream, never the session
+            _log.exception(
+                "tunnel %s: stream %d: its handler failed; the stream is reset", self.name, stream.id
+            )
+        finally:
+            if not stream.is_closing():
+                stream.abort()
+
+    # ---- writing
+
+    async def _write(self) -> None:
+        while True:
+            await self._work.wait()
+            self._work.clear()
+            while batch := self._gather():
+                self._quiet.clear()
+                try:
+                    async with asyncio.timeout(self._timings.write_stall_s):
+                        await self._carrier.send(batch)
+                except TimeoutError:
+                    self._end(
+                        Ending(clean=False, cause="the peer stopped reading: a write did not finish in time")
+                    )
+                    return
+            self._quiet.set()
+
+    def _gather(self) -> bytes:
+        parts: list[bytes | memoryview] = []
+        size = 0
+        while size < _BATCH_BYTES and (frame := self._mux.next_outgoing()) is not None:
+            parts.append(frame.header)
+            size += len(frame.header) + frame.length
+            if frame.stream:
+                stream = self._streams[frame.stream]
+                if frame.length:
+                    self._backlog -= frame.length
+                    stream.take(frame.length, parts)
+                if frame.final:
+                    stream.fin_sent()
+        return b"".join(parts)
+
+    # ---- life and death
+
+    async def _pulse(self) -> None:
+        while True:
+            now = time.monotonic()
+            pulse = self._keepalive.pulse(now)
+            if pulse.dead:
+                self._end(
+                    Ending(
+                        clean=False,
+                        cause=f"nothing came back within {self._timings.keepalive_timeout_s:g} s of a ping",
+                    )
+                )
+                return
+            if pulse.ping:
+                self._mux.ping(now)
+                self._work.set()
+            await asyncio.sleep(pulse.wait_s)
+
+    async def _fenced(self, part: Coroutine[Any, Any, None]) -> None:
+        """Run one part of the session; however it fails, the session ends with the name of that failure."""
+        try:
+            await part
+        except ProtocolError as error:
+            self._broken(error)
+        except OSError as error:
+            self._end(Ending(clean=False, cause=f"the connection failed: {error}"))
+        except Exception as error:  # noqa: BLE001  # logged, told to the peer and named in the ending
+            _log.exception("tunnel %s: the session failed", self.name)
+            self._mux.fail(GO_AWAY_INTERNAL)
+            self._end(
+                Ending(clean=False, cause=f"internal error: {error!r}"),
+                farewell=(_CLOSE_INTERNAL, "internal error"),
+            )
+
+    def _guarded(self, call: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R | None:
+        """A command to the core from outside the session's own tasks; None when it ended the session."""
+        try:
+            return call(*args, **kwargs)
+        except ProtocolError as error:
+            self._broken(error)
+            return None
+
+    def _broken(self, error: ProtocolError) -> None:
+        _log.warning("tunnel %s: protocol error: %s", self.name, error)
+        self._end(
+            Ending(clean=False, cause=f"protocol error: {error}"),
+            farewell=(_CLOSE_PROTOCOL, error.breach.value),
+        )
+
+    def _end(self, ending: Ending, *, farewell: tuple[int, str] | None = None) -> None:
+        if self._ending is not None:
+            return
+        self._ending = ending
+        self._farewell = farewell
+        self._leaving.set()
+        if self._streams:
+            self._mux.fail(GO_AWAY_NORMAL)
+        for stream in list(self._streams.values()):
+            stream.ended(SessionDead(ending.cause))
+        self._over.set()
+
+    async def _settle_handlers(self) -> None:
+        """After a clean end handlers may still pass on what came in; after any other they are cut."""
+        if self._handlers and self._ending is not None and self._ending.clean:
+            await asyncio.wait(self._handlers, timeout=self._timings.stream_linger_s)
+        for task in self._handlers:
+            task.cancel()
+
+    async def _say_goodbye(self) -> None:
+        """Flush the go-away and close the carrier, as far as the peer still reads; bounded."""
+        if self._farewell is None:
+            return
+        code, reason = self._farewell
+        try:
+            async with asyncio.timeout(self._timings.keepalive_timeout_s):
+                if self._group is not None:
+                    self._guarded(self._mux.go_away)
+                    self._quiet.clear()
+                    self._work.set()
+                    await self._quiet.wait()
+                await self._carrier.close(code, reason)
+        except (TimeoutError, OSError) as error:
+            _log.info("tunnel %s: no goodbye to the peer: %r", self.name, error)
+
+    def _adopt(self, stream_id: int) -> Stream:
+        loop = self._loop or asyncio.get_running_loop()
+        stream = self._streams[stream_id] = Stream(self, stream_id, loop)
+        self._empty.clear()
+        return stream

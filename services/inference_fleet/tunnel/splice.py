@@ -1,0 +1,225 @@
+"""Two transports joined: bytes, half-closes and ends pass in both directions until both are over."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from inference_fleet.tunnel.errors import SessionDead, StreamReset
+from inference_fleet.tunnel.loopback import Parked
+from inference_fleet.tunnel.stream import Stream
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class SpliceStalled(ConnectionError):
+    """One direction was over and the other made no progress: its receiver had stopped reading."""
+
+
+@dataclass(frozen=True)
+class Spliced:
+    """What passed and how it ended. `error` is the failure that cut it; None after two orderly ends.
+
+    `failed` is the side that failed, `left` or `right`.
+    """
+
+    to_right: int
+    to_left: int
+    error: BaseException | None = None
+    failed: str = ""
+
+
+async def splice(
+    left: asyncio.Transport,
+    right: asyncio.Transport,
+    *,
+    stall_s: float,
+    count: Callable[[int], None] | None = None,
+) -> Spliced:
+    """Join two transports and own their end: both are closed when this returns, also when it is cancelled.
+
+    An end of file passes on as a half-close and the other direction goes on. An error of one side resets the
+    other at once, so neither waits for a peer that is gone. When one direction is over and the other is stuck
+    because its receiver stopped reading, it is cut after `stall_s` without a byte moving. `count` is told of
+    every chunk. Slow receivers are waited for by not reading their sender, so nothing piles up here.
+    """
+    joint = _Joint(left, right, stall_s=stall_s, count=count)
+    try:
+        await joint.done
+        return joint.result()
+    finally:
+        joint.cut()
+
+
+class _Joint:
+    """Both halves and what they have in common: the end."""
+
+    def __init__(
+        self,
+        left: asyncio.Transport,
+        right: asyncio.Transport,
+        *,
+        stall_s: float,
+        count: Callable[[int], None] | None,
+    ) -> None:
+        loop = self.loop = asyncio.get_running_loop()
+        self.done: asyncio.Future[None] = loop.create_future()
+        self.count = count
+        self.stall_s = stall_s
+        self.error: BaseException | None = None
+        self.failed = ""
+        self._timer: asyncio.TimerHandle | None = None
+        self._moved = False
+        self.left = _Half(self, "left", left)
+        self.right = _Half(self, "right", right)
+        self.left.other, self.right.other = self.right, self.left
+        for half in (self.left, self.right):
+            half.take_over()
+
+    def result(self) -> Spliced:
+        return Spliced(
+            to_right=self.left.passed, to_left=self.right.passed, error=self.error, failed=self.failed
+        )
+
+    def fail(self, half: _Half, error: BaseException) -> None:
+        """The first failure names the whole; both sides end now."""
+        if self.error is None and not self.done.done():
+            self.error, self.failed = error, half.name
+        self.cut()
+
+    def cut(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for half in (self.left, self.right):
+            if not half.lost:
+                half.transport.abort()
+        if not self.done.done():
+            self.done.set_result(None)
+
+    def moved(self) -> None:
+        self._moved = True
+
+    def watch(self) -> None:
+        """Start judging progress as soon as one direction is over and the other is not."""
+        if self.left.over and self.right.over:
+            self._finish()
+        elif self._timer is None:
+            self._moved = False
+            self._timer = self.loop.call_later(self.stall_s, self._judge)
+
+    def _judge(self) -> None:
+        self._timer = None
+        stuck = [half for half in (self.left, self.right) if not half.over and half.other.blocked]
+        if stuck and not self._moved:
+            self.fail(
+                stuck[0].other,
+                SpliceStalled(f"the {stuck[0].other.name} side read nothing for {self.stall_s:g} s"),
+            )
+        else:
+            self.watch()
+
+    def _finish(self) -> None:
+        """Both ends of file are passed on: let both transports flush and close."""
+        for half in (self.left, self.right):
+            half.transport.close()
+        self.check_lost()
+        if self._timer is None and not self.done.done():
+            self._moved = False
+            self._timer = self.loop.call_later(self.stall_s, self._judge_flush)
+
+    def _judge_flush(self) -> None:
+        self._timer = None
+        unflushed = [half for half in (self.left, self.right) if not half.lost]
+        left = sum(half.transport.get_write_buffer_size() for half in unflushed)
+        if unflushed and left and left < self._unflushed_bytes:
+            self._unflushed_bytes = left
+            self._timer = self.loop.call_later(self.stall_s, self._judge_flush)
+        elif unflushed:
+            self.fail(
+                unflushed[0],
+                SpliceStalled(f"the {unflushed[0].name} side read nothing for {self.stall_s:g} s"),
+            )
+
+    _unflushed_bytes = 1 << 62
+
+    def check_lost(self) -> None:
+        if self.left.lost and self.right.lost and not self.done.done():
+            self.done.set_result(None)
+
+
+class _Half(asyncio.Protocol):
+    """The protocol of one transport: what it reads, the other writes."""
+
+    other: _Half
+
+    def __init__(self, joint: _Joint, name: str, transport: asyncio.Transport) -> None:
+        self.joint = joint
+        self.name = name
+        self.transport = transport
+        self.passed = 0
+        self.over = False
+        self.lost = False
+        self.blocked = False
+
+    def take_over(self) -> None:
+        parked = None if isinstance(self.transport, Stream) else self.transport.get_protocol()
+        if isinstance(parked, Parked):
+            parked.release(self)
+        else:
+            self.transport.set_protocol(self)
+            self.transport.resume_reading()
+
+    def data_received(self, data: bytes) -> None:
+        self.passed += len(data)
+        self.joint.moved()
+        if self.joint.count is not None:
+            self.joint.count(len(data))
+        self.other.transport.write(data)
+
+    def eof_received(self) -> bool:
+        self.over = True
+        if self.other.transport.can_write_eof() and not self.other.transport.is_closing():
+            self.other.transport.write_eof()
+        self.joint.watch()
+        return True
+
+    def pause_writing(self) -> None:
+        self.blocked = True
+        self.other.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        self.blocked = False
+        self.joint.moved()
+        if not self.other.transport.is_closing():
+            self.other.transport.resume_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost = True
+        joint = self.joint
+        if joint.done.done():
+            return
+        if exc is not None:
+            joint.fail(self, exc)
+        elif self.over and self.other.over:
+            joint.check_lost()
+        elif not self.over:
+            joint.fail(
+                self, ConnectionAbortedError(f"the {self.name} side was closed before its end of file")
+            )
+        else:
+            joint.fail(
+                self, ConnectionAbortedError(f"the {self.name} side was closed while the other still sent")
+            )
+
+
+def is_ordinary(error: BaseException | None) -> bool:
+    """Whether a splice ended in an ordinary way: two ends of file, or one stream's own reset.
+
+    The death of a session is not ordinary, whatever it wraps: the kind of the error decides, never its cause.
+    """
+    if isinstance(error, SessionDead):
+        return False
+    return error is None or isinstance(error, StreamReset)

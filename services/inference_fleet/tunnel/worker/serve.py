@@ -1,0 +1,166 @@
+"""The worker's side of a stream: read the request, check it, connect the loopback, answer, splice.
+
+Only the worker's own answer about its target is evidence. Whatever this side did not learn, because time ran
+out, because it was cancelled or because it ran short itself, is `not-served`.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from inference_fleet.settings import Deadline
+from inference_fleet.tunnel.errors import DeadlineExpired, SessionDead, StreamReset
+from inference_fleet.tunnel.frames import FrameMalformed, read_frame
+from inference_fleet.tunnel.handshake import (
+    TAG_BACKEND,
+    TAG_HTTP,
+    VERSION,
+    StreamRequest,
+    accept_stream,
+    refuse_stream,
+    refuse_stream_as,
+)
+from inference_fleet.tunnel.loopback import connect_loopback
+from inference_fleet.tunnel.refusals import Refusal, StreamRefused
+from inference_fleet.tunnel.splice import splice
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from inference_fleet.settings import Timings
+    from inference_fleet.tunnel.stream import Stream
+
+_log = logging.getLogger(__name__)
+
+Target: TypeAlias = tuple[str, int]
+Resolve: TypeAlias = Callable[[str, str, str | None], Target | Refusal]
+
+_OWN_WANT: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL})
+
+
+@dataclass(kw_only=True)
+class SeenEpoch:
+    """The highest epoch the worker was given in a 101; shared by the dial and every stream's check."""
+
+    value: int = 0
+
+    def learn(self, epoch: int) -> None:
+        """Only dials teach: a request could name any number."""
+        self.value = max(self.value, epoch)
+
+
+def serve_streams(
+    *, node: str, seen: SeenEpoch, resolve: Resolve, timings: Timings
+) -> Callable[[Stream], Awaitable[None]]:
+    """A session's `on_stream` for one worker.
+
+    `resolve(tag, target, process_key)` gives the loopback `(host, port)` or the refusal to answer with.
+    """
+
+    async def serve(stream: Stream) -> None:
+        await serve_stream(stream, node=node, seen=seen, resolve=resolve, timings=timings)
+
+    return serve
+
+
+async def serve_stream(
+    stream: Stream, *, node: str, seen: SeenEpoch, resolve: Resolve, timings: Timings
+) -> None:
+    """Serve one stream to its end; every failure before the splice is answered with its refusal."""
+    try:
+        request = await _read_request(stream, timings)
+        target = _check(request, node=node, seen=seen, resolve=resolve)
+        service = await _connect(target, request, timings)
+    except StreamRefused as refused:
+        refuse_stream_as(stream, refused.code, refused.message)
+        return
+    except (SessionDead, StreamReset):
+        raise
+    except BaseException as error:
+        refuse_stream(stream, Refusal.NOT_SERVED, f"the worker failed before it could look: {error!r}")
+        raise
+    accept_stream(stream)
+    spliced = await splice(stream, service, stall_s=timings.splice_stall_s)
+    if spliced.error is not None:
+        _log.debug("stream %d: cut on the %s side: %s", stream.id, spliced.failed, spliced.error)
+
+
+async def _read_request(stream: Stream, timings: Timings) -> StreamRequest:
+    try:
+        return StreamRequest.decode(
+            await read_frame(stream, deadline=Deadline.after(timings.stream_header_s))
+        )
+    except FrameMalformed as error:
+        raise _refused(Refusal.INVALID, str(error)) from None
+    except DeadlineExpired as error:
+        raise _refused(Refusal.NOT_SERVED, f"no whole request: {error}") from None
+
+
+def _check(request: StreamRequest, *, node: str, seen: SeenEpoch, resolve: Resolve) -> Target:
+    if request.v != VERSION:
+        raise _refused(Refusal.NOT_SERVED, f"request version {request.v}; this worker speaks {VERSION}")
+    if request.node != node:
+        raise _refused(Refusal.NOT_SERVED, f"this is node {node}, not {request.node}")
+    if request.epoch < seen.value:
+        raise _refused(Refusal.STALE_EPOCH, f"epoch {request.epoch} is below {seen.value}, seen here")
+    if request.tag not in {TAG_HTTP, TAG_BACKEND}:
+        raise _refused(Refusal.TAG_UNKNOWN, f"tag {request.tag!r}; known are {TAG_HTTP} and {TAG_BACKEND}")
+    if request.tag == TAG_BACKEND:
+        backend_port(request.target)
+        if not request.process_key:
+            raise _refused(Refusal.INVALID, "a backend request without a process_key")
+    elif request.target:
+        raise _refused(Refusal.INVALID, f"target {request.target!r} with tag http, which takes none")
+    answer = resolve(request.tag, request.target, request.process_key)
+    if isinstance(answer, Refusal):
+        raise _refused(answer, f"no {request.tag} {request.target} {request.process_key or ''} here".strip())
+    return answer
+
+
+def backend_port(target: str) -> int:
+    """The port in `127.0.0.1:PORT`; `StreamRefused` as `invalid` for any other form."""
+    host, _, port = target.partition(":")
+    if (
+        host == "127.0.0.1"
+        and port.isascii()
+        and port.isdigit()
+        and len(port) <= 5
+        and 0 < int(port) <= 65535
+    ):
+        return int(port)
+    raise _refused(Refusal.INVALID, f"target {target!r} is not 127.0.0.1:PORT")
+
+
+async def _connect(target: Target, request: StreamRequest, timings: Timings) -> asyncio.Transport:
+    host, port = target
+    try:
+        return await connect_loopback(host, port, within_s=timings.backend_connect_s)
+    except OSError as error:
+        raise _refused(
+            classify(error), f"{request.tag} {host}:{port}: {str(error) or type(error).__name__}"
+        ) from None
+
+
+def classify(error: OSError) -> Refusal:
+    """What a failed connect to the loopback says about its target.
+
+    It says `unavailable` unless it is known to say nothing: anything that reports a time-out, and the
+    worker's own shortage of descriptors, memory or ports. The default stays evidence, so that no unlisted
+    errno turns a crashed backend into a row nobody may reap.
+    """
+    if reports_timeout(error) or error.errno in _OWN_WANT:
+        return Refusal.NOT_SERVED
+    return Refusal.UNAVAILABLE
+
+
+def reports_timeout(error: OSError) -> bool:
+    """Whether an error only says that time ran out; on a connect EAGAIN does too."""
+    return isinstance(error, TimeoutError) or error.errno in {errno.ETIMEDOUT, errno.EAGAIN}
+
+
+def _refused(refusal: Refusal, message: str) -> StreamRefused:
+    return StreamRefused(refusal.value, message)

@@ -1,0 +1,35 @@
+"""What one session may cost: a limit on everything a peer can make us hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Limits of one session, each with a named end.
+
+    | field               | bounds                                              | past it                            |
+    |---------------------|-----------------------------------------------------|------------------------------------|
+    | `open_streams`      | streams alive at once, both directions together     | `StreamLimit` here; RST to a peer  |
+    | `half_open_streams` | streams not yet acknowledged, each direction        | `StreamLimit` here; RST to a peer  |
+    | `resets_per_second` | resets, refused opens and stray frames of the peer  | session ends, `reset-flood`        |
+    | `frame_bytes`       | payload of one DATA frame we send                   | the rest waits for its next turn   |
+    | `control_frames`    | header-only frames waiting for the carrier          | session ends, `control-backlog`    |
+    | `session_backlog`   | payload bytes of all streams waiting for the carrier| the writing stream is reset        |
+    | `remembered_ids`    | ids of reset streams and of gaps still told apart   | older ones count as strays / used  |
+    """
+
+    open_streams: int = 1024
+    half_open_streams: int = 256
+    resets_per_second: int = 2048
+    frame_bytes: int = 64 * 1024
+    control_frames: int = 4096
+    session_backlog: int = 64 * 1024 * 1024
+    remembered_ids: int = 1024
+
+    def __post_init__(self) -> None:
+        """A limit of nothing is a mistake, not a way to switch something off."""
+        for field in fields(self):
+            if getattr(self, field.name) < 1:
+                raise ValueError(f"limit {field.name}={getattr(self, field.name)}: must be 1 or more")

@@ -1,0 +1,104 @@
+"""The order of what is sent: control first, then credit, then one frame of each stream in turn."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from inference_fleet.tunnel.yamux.events import Outgoing
+from inference_fleet.tunnel.yamux.wire import (
+    DATA,
+    FIN,
+    INITIAL_WINDOW,
+    RST,
+    WINDOW,
+    Breach,
+    ProtocolError,
+    pack,
+)
+
+if TYPE_CHECKING:
+    from inference_fleet.tunnel.yamux.limits import Limits
+    from inference_fleet.tunnel.yamux.state import StreamState
+
+
+class Sending:
+    """Three lanes. A FIN travels in its stream's own lane, so it never passes that stream's data."""
+
+    def __init__(self, streams: dict[int, StreamState], limits: Limits) -> None:
+        """`streams` is the core's own table, shared."""
+        self._streams = streams
+        self._limits = limits
+        self._control: deque[bytes] = deque()
+        self._credits: dict[int, None] = {}
+        self._turns: deque[int] = deque()
+
+    def control(self, kind: int, flags: int, stream: int, length: int) -> None:
+        """Queue a header that jumps all data."""
+        if len(self._control) >= self._limits.control_frames:
+            raise ProtocolError(
+                Breach.CONTROL_BACKLOG,
+                f"{len(self._control)} control frames wait: the peer asks for answers and does not read them",
+            )
+        self._control.append(pack(kind, flags, stream, length))
+
+    def reset(self, stream: int) -> None:
+        """Queue a reset of a stream; it jumps the stream's own data."""
+        self.control(WINDOW, RST, stream, 0)
+
+    def credit(self, stream: int, state: StreamState) -> None:
+        """Note that a stream owes its peer credit; told once half a window is owed, as one update."""
+        if state.owed >= INITIAL_WINDOW // 2 and not state.fin_received:
+            self._credits[stream] = None
+
+    def take_turn(self, stream: int, state: StreamState) -> None:
+        """Put a stream in the round if it has something to send and is not in it yet."""
+        if not state.in_turn and state.sendable:
+            state.in_turn = True
+            self._turns.append(stream)
+
+    def forget(self, stream: int) -> None:
+        """The stream is gone: no credit for it. Its place in the round is skipped when it comes up."""
+        self._credits.pop(stream, None)
+
+    def only(self, kind: int, length: int) -> None:
+        """Drop everything and send this one session frame last."""
+        self._control.clear()
+        self._credits.clear()
+        self._turns.clear()
+        self._control.append(pack(kind, 0, 0, length))
+
+    def next(self) -> Outgoing | None:
+        """What to send now, or None."""
+        if self._control:
+            return Outgoing(self._control.popleft())
+        while self._credits:
+            stream = next(iter(self._credits))
+            del self._credits[stream]
+            state = self._streams.get(stream)
+            if state is not None:
+                return Outgoing(self._credit_header(stream, state))
+        while self._turns:
+            stream = self._turns.popleft()
+            state = self._streams.get(stream)
+            if state is None:
+                continue
+            state.in_turn = False
+            if state.sendable:
+                return self._data(stream, state)
+        return None
+
+    @staticmethod
+    def _credit_header(stream: int, state: StreamState) -> bytes:
+        delta, state.owed = state.owed, 0
+        state.recv_credit += delta
+        return pack(WINDOW, 0, stream, delta)
+
+    def _data(self, stream: int, state: StreamState) -> Outgoing:
+        length = min(state.waiting, state.send_credit, self._limits.frame_bytes)
+        state.waiting -= length
+        state.send_credit -= length
+        final = state.fin_wanted and not state.waiting
+        state.fin_sent = final
+        self.take_turn(stream, state)
+        return Outgoing(pack(DATA, FIN if final else 0, stream, length), stream, length, final)

@@ -1,0 +1,178 @@
+"""A tunnel over a real uvicorn server and a real websockets client, for specs of whatever runs through it."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.routing import WebSocketRoute
+
+from inference_fleet.settings import Deadline, Timings
+from inference_fleet.tunnel import Ending, Session, dial_websocket
+from inference_fleet.tunnel.frontend import AsgiCarrier
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from starlette.websockets import WebSocket
+
+    from inference_fleet.tunnel import Carrier, Limits, Stream
+
+    OnStream = Callable[[Stream], Awaitable[None]]
+
+TIMINGS = Timings.drill()
+PROTOCOL = "blackstart.tunnel.v1"
+
+
+@dataclass
+class Link:
+    """Both ends of one tunnel: `server` is the accepting side (the frontend's), `client` the dialling one."""
+
+    server: Session
+    client: Session
+    client_carrier: Carrier
+    server_carrier: Carrier
+    client_run: asyncio.Task[Ending]
+    server_run: asyncio.Future[Ending]
+
+
+@dataclass
+class _Accepted:
+    session: asyncio.Future[tuple[Session, Carrier]] = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
+    ending: asyncio.Future[Ending] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+
+@asynccontextmanager
+async def serve(app: Starlette) -> AsyncIterator[str]:
+    """A uvicorn server in this loop on a port the kernel chose; gives its `http://` address."""
+    config = uvicorn.Config(
+        app,
+        host="127.0.0.1",
+        port=0,
+        log_level="warning",
+        lifespan="off",
+        timeout_graceful_shutdown=max(1, int(TIMINGS.shutdown_s)),
+    )
+    server = uvicorn.Server(config)
+    config.load()
+    server.lifespan = config.lifespan_class(config)
+    await server.startup()
+    port = server.servers[0].sockets[0].getsockname()[1]
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        await server.shutdown()
+
+
+@asynccontextmanager
+async def linked(
+    *,
+    on_client_stream: OnStream | None = None,
+    on_server_stream: OnStream | None = None,
+    timings: Timings = TIMINGS,
+    limits: Limits | None = None,
+) -> AsyncIterator[Link]:
+    """A tunnel whose streams are served by the given handlers; both sessions run until the block ends."""
+    accepted = _Accepted()
+
+    async def route(websocket: WebSocket) -> None:
+        await websocket.accept(subprotocol=PROTOCOL)
+        carrier = AsgiCarrier(websocket)
+        session = Session(
+            carrier, client=False, timings=timings, limits=limits, on_stream=on_server_stream, name="front"
+        )
+        accepted.session.set_result((session, carrier))
+        accepted.ending.set_result(await session.run())
+
+    async with serve(Starlette(routes=[WebSocketRoute("/tunnel", route)])) as url:
+        carrier, _ = await dial_websocket(f"{url}/tunnel", subprotocol=PROTOCOL, headers={}, timings=timings)
+        client = Session(
+            carrier, client=True, timings=timings, limits=limits, on_stream=on_client_stream, name="worker"
+        )
+        run = asyncio.create_task(client.run())
+        server, server_carrier = await accepted.session
+        try:
+            yield Link(server, client, carrier, server_carrier, run, accepted.ending)
+        finally:
+            await client.close()
+            await run
+            await accepted.ending
+
+
+async def echo(stream: Stream) -> None:
+    """Send back whatever comes, then half-close."""
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    stream.set_protocol(_Echo(stream, done))
+    await done
+
+
+class _Echo(asyncio.Protocol):
+    def __init__(self, stream: Stream, done: asyncio.Future[None]) -> None:
+        self.stream = stream
+        self.done = done
+
+    def data_received(self, data: bytes) -> None:
+        self.stream.write(data)
+
+    def eof_received(self) -> bool:
+        self.stream.write_eof()
+        return True
+
+    def pause_writing(self) -> None:
+        self.stream.pause_reading()
+
+    def resume_writing(self) -> None:
+        self.stream.resume_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self.done.done():
+            self.done.set_result(None)
+
+
+class Collector(asyncio.Protocol):
+    """Keeps everything a stream said and how it ended."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.data = bytearray()
+        self.eof = loop.create_future()
+        self.lost: asyncio.Future[Exception | None] = loop.create_future()
+        self.writable = asyncio.Event()
+        self.writable.set()
+
+    def data_received(self, data: bytes) -> None:
+        self.data += data
+
+    def eof_received(self) -> bool:
+        self.eof.set_result(None)
+        return True
+
+    def pause_writing(self) -> None:
+        self.writable.clear()
+
+    def resume_writing(self) -> None:
+        self.writable.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.writable.set()
+        if not self.lost.done():
+            self.lost.set_result(exc)
+
+
+async def within(awaitable: Awaitable[object], *, timings: Timings = TIMINGS) -> object:
+    """Whatever is awaited, or a failure once every deadline of the tunnel has passed."""
+    async with asyncio.timeout(
+        timings.keepalive_interval_s + timings.keepalive_timeout_s + timings.handshake_s
+    ):
+        return await awaitable
+
+
+def soon(timings: Timings = TIMINGS) -> Deadline:
+    """A deadline as callers have it."""
+    return Deadline.after(timings.stream_open_s)
