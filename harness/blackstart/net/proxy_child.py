@@ -1,0 +1,124 @@
+"""A network child of the harness: its ports are leased for life, it is told by token, it comes back where it was."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar
+
+from blackstart.net.leases import PortLease, lease_ports
+from blackstart.net.proxy_control import TOKEN_VARIABLE, ControlClient
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import TracebackType
+    from typing import Self
+
+    from blackstart.process import Exit, Handle, Spawner
+    from blackstart.record import Run
+
+HOST = "127.0.0.1"
+_SPEC = "net"
+
+
+class ProxyChild(ABC):
+    """Started on construction. The first port carries traffic, the second commands."""
+
+    module: ClassVar[str]
+
+    def __init__(
+        self,
+        spawner: Spawner,
+        run: Run,
+        *,
+        node: str,
+        spec: str | None,
+        start_s: float,
+        ports: PortLease | None,
+    ) -> None:
+        self.node = node
+        self.incarnation = 0
+        self._spawner = spawner
+        self._run = run
+        self._spec = spec
+        self._start_s = start_s
+        self._lease = ports or lease_ports(2, run=run.id, purpose=node)
+        self._token = secrets.token_urlsafe(24)
+        self.port, self._control_port = self._lease.ports[:2]
+        self.control = ControlClient(host=HOST, port=self._control_port, token=self._token, name=node)
+        self.handle: Handle
+        try:
+            self._start()
+        except BaseException:
+            self._lease.release()
+            raise
+
+    @property
+    def address(self) -> str:
+        """`HOST:PORT` of the traffic port."""
+        return f"{HOST}:{self.port}"
+
+    @property
+    def alive(self) -> bool:
+        """Whether the child runs."""
+        return self.handle.alive
+
+    def describe_death(self) -> str:
+        """How the child ended, for a wait that watches it."""
+        return self.handle.describe_death()
+
+    def kill(self, *, within_s: float = 10.0) -> None:
+        """SIGKILL; live connections end with the process."""
+        self.handle.kill(within=within_s)
+
+    def stop(self, *, within_s: float = 10.0) -> Exit:
+        """SIGTERM; live connections are reset."""
+        return self.handle.stop(within=within_s)
+
+    def restart(self, *, within_s: float = 10.0) -> None:
+        """A new process on the same ports, knowing what the old one was told."""
+        if self.handle.alive:
+            self.kill(within_s=within_s)
+        self._start()
+
+    def close(self) -> None:
+        """End the child and give its ports back. A second time is fine."""
+        if self.handle.alive:
+            self.kill()
+        self._lease.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @abstractmethod
+    def _arguments(self) -> Sequence[str]:
+        """What the child is started with, behind its ports."""
+
+    @abstractmethod
+    def _started(self) -> None:
+        """The child obeys: tell it what it must know."""
+
+    def _start(self) -> None:
+        self.incarnation += 1
+        ports = ("--host", HOST, "--port", str(self.port), "--control-port", str(self._control_port))
+        self.handle = self._spawner.spawn(
+            node=self.node,
+            argv=[sys.executable, "-m", self.module, *ports, *self._arguments()],
+            env={TOKEN_VARIABLE: self._token},
+            cwd=self._run.dir,
+            log_dir=self._run.spec_dir(self._spec or _SPEC),
+            spec=self._spec or _SPEC,
+            incarnation=self.incarnation,
+            ports=self._lease,
+        )
+        self.control.wait_until_answers(within_s=self._start_s, died=self._why_dead)
+        self._started()
+
+    def _why_dead(self) -> str:
+        return "" if self.handle.alive else self.handle.describe_death()
