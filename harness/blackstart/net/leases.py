@@ -21,9 +21,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from blackstart.process.errors import HarnessFailure
+from blackstart.process.sockets import holders
 
 if TYPE_CHECKING:
     from types import TracebackType
+
+    from blackstart.record import Journal
 
 HOST = "127.0.0.1"
 LOWEST_PORT = 10240
@@ -35,7 +38,7 @@ _STRIDE = 7919  # spreads the starting points of processes whose pids are neighb
 
 
 class NoPorts(HarnessFailure):
-    """No block of that length is free; the text says how many were taken, and by whom."""
+    """No block of that length is free; the text says who listens on the first that was taken."""
 
 
 class LeaseFolderError(HarnessFailure):
@@ -84,8 +87,8 @@ def held_leases() -> int:
     return len(_HELD)
 
 
-def lease_ports(count: int, *, run: str, purpose: str) -> PortLease:
-    """Lease `count` contiguous ports.
+def lease_ports(count: int, *, run: str, purpose: str, journal: Journal | None = None) -> PortLease:
+    """Lease `count` contiguous ports, noted in the journal if one is given.
 
     Raises:
         NoPorts: no such block is free.
@@ -94,20 +97,23 @@ def lease_ports(count: int, *, run: str, purpose: str) -> PortLease:
         raise ValueError(f"count={count}: a lease is of 1 to {_LONGEST_BLOCK} ports; try: count=1")
     ports = usable_range(*local_port_range())
     file = os.open(_lock_path(), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    busy: list[int] = []
     try:
-        first = _find_block(file, ports, count)
+        first = _find_block(file, ports, count, busy)
     except BaseException:
         os.close(file)
         raise
     if first is None:
         os.close(file)
         raise NoPorts(
-            f"run {run}: no {count} contiguous ports for {purpose} are free in {ports.start} to {ports.stop - 1};"
-            f" try: end other runs, or a higher start in {_RANGE_FILE}"
+            f"run {run}: no {count} contiguous ports for {purpose} are free in {ports.start} to {ports.stop - 1}"
+            f" ({_who(busy)}); try: end other runs, or a higher start in {_RANGE_FILE}"
         )
     lease = PortLease(tuple(range(first, first + count)), purpose, _file=file)
     with _GUARD:
         _HELD.add(id(lease))
+    if journal is not None:
+        journal.write("lease", first=first, count=count, purpose=purpose)
     return lease
 
 
@@ -129,7 +135,7 @@ def local_port_range() -> tuple[int, int]:
     return int(lowest), int(highest)
 
 
-def _find_block(file: int, ports: range, count: int) -> int | None:
+def _find_block(file: int, ports: range, count: int, busy: list[int]) -> int | None:
     span = len(ports) - count + 1
     start = os.getpid() * _STRIDE % span
     offset = 0
@@ -142,8 +148,16 @@ def _find_block(file: int, ports: range, count: int) -> int | None:
         if taken is None:
             return first
         _unlock(file, first, count)
+        busy.append(taken)
         offset += taken - first + 1
     return None
+
+
+def _who(busy: list[int]) -> str:
+    if not busy:
+        return "all are leased by other runs"
+    held = ", ".join(str(holder) for holder in holders(busy[0])) or "a socket that does not listen"
+    return f"{len(busy)} are bound, {busy[0]} by {held}"
 
 
 def _lock(file: int, first: int, count: int) -> bool:

@@ -11,8 +11,9 @@ from blackstart.process.errors import (
     SpawnError,
     StopEscalated,
 )
+from blackstart.process.exits import Death, Exit
 from blackstart.process.guard import Guardian, GuardianLease
-from blackstart.process.handle import Death, Exit, Handle
+from blackstart.process.handle import Handle
 from blackstart.process.logfile import LogFile, Mark
 from blackstart.process.procfs import environ_of
 from blackstart.process.spawner import Spawner

@@ -79,8 +79,7 @@ class GuardianLease:
     def _ask(self, said: Said) -> Answer:
         with self._lock:
             try:
-                self._connection.send(msgspec.json.encode(said))
-                answer = ANSWER.decode(self._connection.recv(PACKET_LIMIT))
+                answer = _exchange(self._connection, said)
             except (OSError, msgspec.DecodeError) as wrong:
                 raise GuardianGone(_gone(self._run, str(wrong))) from wrong
         if not answer.ok:
@@ -133,26 +132,30 @@ class Guardian:
         """Join the run as a user. Keep the lease for as long as this process uses the run."""
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
-            connection.settimeout(ANSWER_WITHIN_S)
-            connection.connect(address(run.id))
-            pid, uid = peer(connection)
-            if uid != os.getuid():
-                raise GuardianGone(
-                    f"run {run.id}: pid {pid} of user {uid} poses as its guardian; try: end it"
-                )
+            _dial(run, connection)
             return GuardianLease(run, connection)
-        except OSError as wrong:
-            connection.close()
-            raise GuardianGone(_gone(run, str(wrong))) from wrong
         except BaseException:
             connection.close()
             raise
 
 
-def _check_peer(run: Run, connection: socket.socket) -> None:
+def _dial(run: Run, connection: socket.socket) -> None:
+    connection.settimeout(ANSWER_WITHIN_S)
+    try:
+        connection.connect(address(run.id))
+    except OSError as wrong:
+        raise GuardianGone(_gone(run, str(wrong))) from wrong
     pid, uid = peer(connection)
     if uid != os.getuid():
         raise GuardianGone(f"run {run.id}: pid {pid} of user {uid} poses as its guardian; try: end it")
+
+
+def _exchange(connection: socket.socket, said: Said) -> Answer:
+    connection.send(msgspec.json.encode(said))
+    raw = connection.recv(PACKET_LIMIT)
+    if not raw:
+        raise ConnectionError("it closed the connection")
+    return ANSWER.decode(raw)
 
 
 def _gone(run: Run, why: str) -> str:

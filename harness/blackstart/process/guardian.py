@@ -175,7 +175,7 @@ class _Guardian:
             self.over = True
         if not self.users and self.owner_came:
             self.over = True
-        if not self.over:
+        if not self.over and all(other.pid != user.pid for other in self.users.values()):
             ending = threading.Thread(target=self.end, args=(user.pid,), name=f"end-{user.pid}")
             ending.start()
             self.endings = [*(thread for thread in self.endings if thread.is_alive()), ending]

@@ -7,16 +7,14 @@ import select
 import signal as signals
 import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NoReturn, Protocol
+from typing import TYPE_CHECKING, NoReturn
 
 from blackstart.core.redact import redact_argv
 from blackstart.process.errors import NotConfirmed, NotDead, ProcessDied, StopEscalated
+from blackstart.process.exits import Death, Exit, Spawned, signal_name
 from blackstart.process.procfs import environ_of
 from blackstart.process.sockets import holders, is_free
 from blackstart.process.strays import Sought, end_all, find, signal_all, wait_gone
-from blackstart.record import Ending
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,69 +22,10 @@ if TYPE_CHECKING:
     from blackstart.process.logfile import LogFile
     from blackstart.process.procfs import Stat
     from blackstart.record import Identity, Journal, Ledger
-    from blackstart.record.ledger import Charge
 
 CONFIRM_WITHIN_S = 5.0
 _LOOK_EVERY_S = 0.005
 _STOPPED = "Tt"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Exit:
-    """How a process ended: with an exit status, or by a signal."""
-
-    code: int | None = None
-    signal: int | None = None
-    core: bool = False
-
-    def __str__(self) -> str:
-        """`exit status 3`, `killed by SIGKILL`."""
-        if self.signal is None:
-            return f"exit status {self.code}"
-        try:
-            name = signals.Signals(self.signal).name
-        except ValueError:  # a real-time signal has no name
-            name = f"signal {self.signal}"
-        return f"killed by {name}{' (core dumped)' if self.core else ''}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Death:
-    """How long a kill took: until the process and its strays were dead, and until its ports were free."""
-
-    exit: Exit
-    dead_after_s: float
-    ports_free_after_s: float
-
-    @property
-    def waited_for(self) -> str:
-        """Which of the two came last: `death` or `ports`."""
-        return "ports" if self.ports_free_after_s > self.dead_after_s else "death"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Spawned:
-    """What a spawner knows of the child it has just started."""
-
-    node: str
-    incarnation: int
-    spec: str
-    argv: tuple[str, ...]
-    identity: Identity
-    pidfd: int
-    charge: Charge
-    run_id: str
-    ports: tuple[int, ...]
-    folder: str | None
-
-
-class Leased(Protocol):
-    """What a port lease shows."""
-
-    @property
-    def ports(self) -> Sequence[int]:
-        """Its numbers."""
-        ...
 
 
 class Handle:
@@ -108,6 +47,7 @@ class Handle:
     _ledger: Ledger
     _exit: Exit | None
     _paused: bool
+    _sent: list[str]
     _lock: threading.Lock
     log: LogFile
 
@@ -185,7 +125,7 @@ class Handle:
         """Send a signal to the process itself; `ProcessDied` if it has ended."""
         self._note_signal(number, to="process")
         if not self._send(number, group=False):
-            self._raise_dead(f"cannot send it {signals.Signals(number).name}")
+            self._raise_dead(f"cannot send it {signal_name(number)}")
 
     def kill(self, *, within: float) -> Death:
         """SIGKILL to it and all that came of it. Fine on one that has ended: what it left behind is ended then."""
@@ -219,7 +159,7 @@ class Handle:
             self._settle("stopped")
             return ended
         text = (
-            f"{self.name} (pid {self.pid}): still ran {within:g} s after {signals.Signals(signal).name}"
+            f"{self.name} (pid {self.pid}): still ran {within:g} s after {signal_name(signal)}"
             if ended is None
             else f"{self.name}: ended with {ended} and left {', '.join(f'pid {stat.pid}' for stat in left)} running"
         )
@@ -253,15 +193,16 @@ class Handle:
         state = (
             f"still runs as pid {self.pid}" if ended is None else f"ended with {ended} (was pid {self.pid})"
         )
-        return (
-            f"{self.name}: {state}\n"
-            f"  command {' '.join(redact_argv(self.argv))}\n"
-            f"  log     {self.log.path}\n"
-            + (
-                "".join(f"  | {line}\n" for line in self.log.tail().splitlines())
-                or "  | (the log is empty)\n"
-            )
-        )
+        lines = [
+            f"{self.name}: {state}",
+            f"  command {' '.join(redact_argv(self.argv))}",
+            f"  signals {', '.join(self._sent) or 'none'} sent by us",
+            f"  log     {self.log.path}",
+            *(f"  | {line}" for line in self.log.tail().splitlines() or ["(the log is empty)"]),
+        ]
+        if ended is not None:
+            lines += [f"  port {port} is held by {holder}" for port in self.ports for holder in holders(port)]
+        return "\n".join(lines)
 
     def describe_death(self) -> str:
         """The same, as waits ask for it."""
@@ -297,6 +238,8 @@ class Handle:
             self._exit = Exit(signal=info.si_status, core=info.si_code == os.CLD_DUMPED)
         os.close(self._pidfd)
         self._pidfd = -1
+        if self._journal.closed:
+            return self._exit
         self._journal.write(
             "exit",
             spec=self._made.spec,
@@ -370,16 +313,20 @@ class Handle:
         signal_all(self.members(), signals.SIGCONT)
 
     def _settle(self, how: str) -> None:
-        self._ledger.ended(self._made.charge, reason=how)
+        if not self._ledger.closed:
+            self._ledger.ended(self._made.charge, reason=how)
 
     def _note_signal(self, number: int, *, to: str) -> None:
+        self._sent.append(signal_name(number))
+        if self._journal.closed:
+            return
         self._journal.write(
             "signal",
             spec=self._made.spec,
             node=self.node,
             incarnation=self.incarnation,
             pid=self.pid,
-            signal=signals.Signals(number).name,
+            signal=signal_name(number),
             to=to,
         )
 
@@ -396,27 +343,14 @@ def make_handle(made: Spawned, *, journal: Journal, ledger: Ledger, log: LogFile
     handle._ledger = ledger
     handle._exit = None
     handle._paused = False
+    handle._sent = []
     handle._lock = threading.Lock()
     handle.log = log
     log.watched_by(handle)
     return handle
 
 
-def port_numbers(ports: Sequence[int] | Leased | None) -> tuple[int, ...]:
-    """The numbers of a lease, or of a plain sequence."""
-    if ports is None:
-        return ()
-    numbers: tuple[int, ...] = tuple(ports if isinstance(ports, Sequence) else ports.ports)
-    for number in numbers:
-        if not 0 < number < 65536:
-            raise ValueError(f"ports={ports!r}: {number!r} is no port; try: numbers from 1 to 65535")
-    return numbers
-
-
 def _readable(pidfd: int, within: float) -> bool:
     poll = select.poll()
     poll.register(pidfd, select.POLLIN)
     return bool(poll.poll(within * 1000))
-
-
-__all__ = ["Death", "Ending", "Exit", "Handle", "Spawned", "make_handle", "port_numbers"]

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Self
 from blackstart.core.names import safe_name
 from blackstart.core.redact import redact_argv
 from blackstart.process.errors import HarnessFailure, SpawnError
-from blackstart.process.handle import Spawned, make_handle, port_numbers
+from blackstart.process.exits import Spawned, port_numbers
+from blackstart.process.handle import make_handle
 from blackstart.process.logfile import LogFile
 from blackstart.process.procfs import RUN_TAG, SPAWN_TAG, TAGS, USER_TAG, read_stat
 from blackstart.record import ChargeKind, Ending, Identity, Ledger
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import TracebackType
 
+    from blackstart.process.exits import Leased
     from blackstart.process.guard import GuardianLease
-    from blackstart.process.handle import Handle, Leased
+    from blackstart.process.handle import Handle
     from blackstart.record import Journal, Run
     from blackstart.record.ledger import Charge
 

@@ -43,6 +43,8 @@ class Sought:
     leaders: tuple[Identity, ...] = ()
     folders: tuple[tuple[str, int], ...] = ()
     """Working folders, each with the start time from which on a process in it is ours."""
+    since: int = 0
+    """Start time before which nobody is ours."""
     spare: frozenset[int] = frozenset()
 
     def tags(self) -> tuple[bytes, ...]:
@@ -61,6 +63,7 @@ def find(sought: Sought, among: Iterable[Stat] | None = None) -> list[Stat]:
         stat
         for stat in stats
         if stat.pid not in spare
+        and stat.started >= sought.since
         and (
             stat.group in numbers
             or stat.session in numbers

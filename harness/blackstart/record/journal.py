@@ -41,6 +41,11 @@ class Journal:
     ) -> None:
         self.close()
 
+    @property
+    def closed(self) -> bool:
+        """Whether nothing can be written any more."""
+        return self._file < 0
+
     def close(self) -> None:
         """Close the file; a second time is fine."""
         with self._lock:

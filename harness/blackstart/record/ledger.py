@@ -126,6 +126,11 @@ class Ledger:
     ) -> None:
         self.close()
 
+    @property
+    def closed(self) -> bool:
+        """Whether nothing can be written any more."""
+        return self._file < 0
+
     def close(self) -> None:
         """Put the pen down; what was written stays. A second time is fine."""
         with self._lock:
