@@ -1,0 +1,43 @@
+"""The command line: one parser, one error form, one table of exit codes; a command's imports wait until it runs."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from typing import TYPE_CHECKING
+
+from blackstart.cli.discovery import find_commands
+from blackstart.cli.output import complain
+from blackstart.cli.parser import build_parser
+from blackstart.core.commands import CommandError, ExitCode
+from blackstart.core.redact import redact
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["main"]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command and gives its exit code; what went wrong is one line on stderr."""
+    try:
+        parser = build_parser(find_commands())
+        arguments = parser.parse_args(argv)
+        if arguments.command is None:
+            parser.print_help(sys.stderr)
+            return ExitCode.BAD_INPUT
+        code = int(arguments.run(arguments))
+        sys.stdout.flush()
+    except CommandError as error:
+        complain(redact(str(error)))
+        return error.code
+    except KeyboardInterrupt:
+        return ExitCode.INTERRUPTED
+    except BrokenPipeError:  # the reader of our output left; nothing more can be said to it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.HARNESS_FAILURE
+    except Exception:  # noqa: BLE001 - the last resort: a defect of ours must not look like a verdict
+        sys.stderr.write(redact(traceback.format_exc()))
+        return ExitCode.HARNESS_FAILURE
+    return code
