@@ -1,5 +1,6 @@
 """The frontend's side of the tunnel: accepted WebSockets as carriers."""
 
 from inference_fleet.tunnel.frontend.asgi import AsgiCarrier
+from inference_fleet.tunnel.frontend.uvicorn_ws import AbortableWebSocketProtocol
 
-__all__ = ["AsgiCarrier"]
+__all__ = ["AbortableWebSocketProtocol", "AsgiCarrier"]

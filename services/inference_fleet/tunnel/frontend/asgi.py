@@ -16,7 +16,7 @@ class AsgiCarrier:
     """Binary messages of a Starlette WebSocket that its route has authenticated and accepted.
 
     ASGI has no way to drop a transport, so `abort` asks the server for its own where the server offers it
-    (`scope["extensions"]["blackstart.abort"]`, a callable) and otherwise only ends the session: the
+    (`AbortableWebSocketProtocol` of `frontend.uvicorn_ws`) and otherwise only ends the session: the
     route returns and the server closes.
     """
 

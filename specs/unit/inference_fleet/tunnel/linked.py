@@ -105,36 +105,6 @@ async def linked(
             await accepted.ending
 
 
-async def echo(stream: Stream) -> None:
-    """Send back whatever comes, then half-close."""
-    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    stream.set_protocol(_Echo(stream, done))
-    await done
-
-
-class _Echo(asyncio.Protocol):
-    def __init__(self, stream: Stream, done: asyncio.Future[None]) -> None:
-        self.stream = stream
-        self.done = done
-
-    def data_received(self, data: bytes) -> None:
-        self.stream.write(data)
-
-    def eof_received(self) -> bool:
-        self.stream.write_eof()
-        return True
-
-    def pause_writing(self) -> None:
-        self.stream.pause_reading()
-
-    def resume_writing(self) -> None:
-        self.stream.resume_reading()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if not self.done.done():
-            self.done.set_result(None)
-
-
 class Collector(asyncio.Protocol):
     """Keeps everything a stream said and how it ended."""
 

@@ -3,7 +3,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 
-from .linked import Collector, echo, linked, within
+from inference_fleet.tunnel.echo import echo_stream as echo
+
+from .linked import Collector, linked, within
 
 
 def test_bytes_pass_both_ways_over_a_real_websocket_and_half_close_is_kept() -> None:
