@@ -56,7 +56,7 @@ class Cluster:
         try:
             self.start()
         except BaseException:
-            self._end_all()
+            self.end()
             raise
         return self
 
@@ -122,9 +122,23 @@ class Cluster:
         """Kill what still runs, give the addresses back, and raise `UnexpectedDeath` for what had ended unasked before."""
         self._closing.set()
         reports = [node.describe_death() for node in self.dead]
-        self._end_all()
+        self.end()
         if reports:
             raise UnexpectedDeath("\n".join(reports))
+
+    def end(self) -> None:
+        """Kill what still runs and give the addresses back; deaths from before are not told."""
+        self._closing.set()
+        errors: list[Exception] = []
+        for node in self.nodes:
+            if node.alive:
+                try:
+                    node.kill()
+                except Exception as error:  # noqa: BLE001 - the other nodes are ended first, then it is raised
+                    errors.append(error)
+        self._release()
+        if errors:
+            raise ExceptionGroup("nodes that could not be ended", errors)
 
     def note(self, text: str) -> None:
         """Write a line into the log of every running process: what the spec is doing at this moment."""
@@ -183,19 +197,6 @@ class Cluster:
             raise errors[0]
         if errors:
             raise BaseExceptionGroup(f"{len(errors)} of {len(nodes)} nodes failed", errors)
-
-    def _end_all(self) -> None:
-        self._closing.set()
-        errors: list[Exception] = []
-        for node in self.nodes:
-            if node.alive:
-                try:
-                    node.kill()
-                except Exception as error:  # noqa: BLE001 - the other nodes are ended first, then it is raised
-                    errors.append(error)
-        self._release()
-        if errors:
-            raise ExceptionGroup("nodes that could not be ended", errors)
 
     def _release(self) -> None:
         while self._leases:

@@ -228,10 +228,13 @@ class Node:
 
     def _stop(self, *, escalate: bool) -> Exit:
         self._state = State.STOPPING
-        ended = self.handle.stop(
-            within=self._budget("stop"), escalate=escalate, signal=self.service.stop_signal
-        )
-        self._state = State.IDLE
+        try:
+            ended = self.handle.stop(
+                within=self._budget("stop"), escalate=escalate, signal=self.service.stop_signal
+            )
+        finally:
+            if not self.alive:  # escalated or not, it has ended because it was asked to
+                self._state = State.IDLE
         if ended.code not in self.service.exit_codes and not (escalate and ended.signal):
             expected = ", ".join(str(code) for code in sorted(self.service.exit_codes))
             raise UnexpectedExit(

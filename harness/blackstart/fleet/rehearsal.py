@@ -1,0 +1,156 @@
+"""One run outside pytest: its folder, guardian, journal and Postgres, ended in the right order whatever happens.
+
+SIGINT, SIGTERM and SIGHUP become one exception in the main thread, once; a second signal during the clean-up is not
+heard, so that nothing is left behind by an impatient key. A `kill -9` is the guardian's business.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import signal
+import sys
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Self
+
+from blackstart.cluster.waiting import Waiter, current, installed
+from blackstart.core.commands import BadInput, SetUpFailed
+from blackstart.infra import BadPostgresOption, Infra, InfraError
+from blackstart.process import Guardian, Spawner
+from blackstart.process.procfs import cmdline_of
+from blackstart.process.strays import Sought, find
+from blackstart.record import Journal, Run, RunFolderError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from types import FrameType, TracebackType
+
+    from blackstart.process import GuardianLease
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_LOOK_EVERY_S = 0.02
+
+
+class Interrupted(KeyboardInterrupt):
+    """Somebody asked this command to end."""
+
+
+class Rehearsal:
+    """What a command needs to bring up a fleet. `spec` is `drill` or `up`."""
+
+    def __init__(
+        self, *, spec: str, postgres: str, run_dir: Path, seed: int, thing: str = "--postgres"
+    ) -> None:
+        """Everything that can be wrong with the options is told here, before anything starts."""
+        self.spec = spec
+        self.seed = seed
+        self._stack = ExitStack()
+        self._lease: GuardianLease | None = None
+        try:
+            self.run = Run.create(
+                run_dir,
+                argv=["blackstart", *sys.argv[1:]],
+                seed=seed,
+                versions={"python": platform.python_version()},
+            )
+        except RunFolderError as wrong:
+            raise BadInput("--run-dir", wrong.value, wrong.problem, remedy=wrong.remedy) from wrong
+        self._postgres = postgres
+        self._thing = thing
+        self.journal: Journal
+        self.spawner: Spawner
+        self.infra: Infra
+
+    def __enter__(self) -> Self:
+        """Start the guardian and open what hangs on it."""
+        try:
+            self.journal = self._stack.enter_context(Journal(self.run, writer="cli"))
+            self.journal.write("run-start", spec=self.spec, argv=sys.argv[1:], seed=self.seed)
+            self._stack.enter_context(installed(Waiter(factor=current().factor, sink=self._waited)))
+            Guardian.start(self.run)
+            self._lease = self._stack.enter_context(Guardian.connect(self.run))
+            self.spawner = self._stack.enter_context(Spawner(self.run, self.journal, self._lease))
+            self.infra = Infra(self.run, self.spawner, self._postgres, thing=self._thing)
+            self._stack.callback(self.infra.close)
+        except BadPostgresOption as wrong:
+            self._stack.close()
+            raise _as_command_error(wrong) from wrong
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End infrastructure, then leave the guardian, which ends whatever is left."""
+        self._stack.close()
+
+    def finish(self, verdict: str, **data: Any) -> None:
+        """Write how it ended."""
+        self.journal.write("run-end", spec=self.spec, verdict=verdict, **data)
+        self.run.finish(verdict)
+
+    def end_shared(self, *, within: float) -> list[str]:
+        """End what the run shares; the processes that still carry its tag after so many seconds."""
+        self.infra.close()
+        if self._lease is not None:
+            self._lease.close()
+        deadline = time.monotonic() + within
+        while left := find(Sought(run=self.run.id)):
+            if time.monotonic() >= deadline:
+                break
+            time.sleep(_LOOK_EVERY_S)
+        return [f"pid {stat.pid} ({cmdline_of(stat.pid)})" for stat in left]
+
+    def _waited(self, outcome: str, data: dict[str, Any]) -> None:
+        self.journal.write("wait", spec=self.spec, outcome=outcome, **data)
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """Inside, the first signal raises `Interrupted`; every later one, and every one after the block, is ignored."""
+
+    def first(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of a handler
+        for each in SIGNALS:
+            signal.signal(each, signal.SIG_IGN)
+        raise Interrupted(signal.Signals(number).name)
+
+    for number in SIGNALS:
+        signal.signal(number, first)
+    try:
+        yield
+    finally:
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+
+
+@contextlib.contextmanager
+def setting_up() -> Iterator[None]:
+    """Inside, infrastructure that cannot be had ends the command with its own line and exit code."""
+    try:
+        yield
+    except InfraError as wrong:
+        raise _as_command_error(wrong) from wrong
+
+
+def _as_command_error(wrong: InfraError) -> BadInput | SetUpFailed:
+    kind = BadInput if isinstance(wrong, BadPostgresOption) else SetUpFailed
+    thing, _, rest = str(wrong).partition("=")
+    value, _, rest = rest.partition(": ")
+    told, _, remedy = rest.partition("; try: ")
+    return kind(thing, value, told, remedy=remedy)
+
+
+def drawn_seed(given: int | None) -> int:
+    """The seed asked for, or a new one."""
+    return int.from_bytes(os.urandom(4)) if given is None else given
+
+
+def say(text: str) -> None:
+    """A line on stdout, out at once: somebody may be reading through a pipe."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()

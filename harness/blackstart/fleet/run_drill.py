@@ -1,0 +1,90 @@
+"""`blackstart drill`: the drill as a command, its lines, its JSON and its exit code."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import httpx2
+
+from blackstart.core.commands import ExitCode
+from blackstart.core.redact import redact
+from blackstart.fleet.arguments import options_of, postgres_of, run_dir_of, seed_of
+from blackstart.fleet.checks import Check, Finding, Report, carry_out
+from blackstart.fleet.drill import Drill
+from blackstart.fleet.fleet import Fleet
+from blackstart.fleet.rehearsal import Interrupted, Rehearsal, drawn_seed, interruptible, say, setting_up
+from blackstart.fleet.stall import StallWatch
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from blackstart.fleet.options import FleetOptions
+
+# What speaks of the product: assertions, ends of waits, and replicas that do not answer.
+FAILURES = (AssertionError, TimeoutError, httpx2.HTTPError, LookupError)
+_STALL_EVERY_S = 0.1
+
+
+def run_drill(arguments: Namespace) -> int:
+    """Make the drill and tell it; 130 when it was interrupted, 4 when the harness itself failed."""
+    options = options_of(arguments, frontends=2, workers=2)
+    postgres, thing = postgres_of(arguments)
+    seed = drawn_seed(seed_of(arguments))
+    began = time.monotonic()
+    checks: list[Check] = []
+    try:
+        with interruptible():
+            rehearsal = Rehearsal(
+                spec="drill", postgres=postgres, run_dir=run_dir_of(arguments), seed=seed, thing=thing
+            )
+            with rehearsal, setting_up():
+                _make(options, rehearsal, checks, said=not arguments.json)
+                report = Report(
+                    checks=tuple(checks), seconds=time.monotonic() - began, evidence=rehearsal.run.dir
+                )
+                rehearsal.finish(_verdict(report), seconds=report.seconds)
+    except Interrupted as asked:
+        rehearsal.run.finish("interrupted")
+        sys.stderr.write(f"blackstart: {asked}: everything is ended; evidence: {rehearsal.run.dir}\n")
+        return ExitCode.INTERRUPTED
+    say(json.dumps(report.as_json()) if arguments.json else str(report))
+    return report.exit_code
+
+
+def _make(options: FleetOptions, rehearsal: Rehearsal, checks: list[Check], *, said: bool) -> None:
+    timings = options.timings
+    fleet = Fleet(
+        options,
+        run=rehearsal.run,
+        spawner=rehearsal.spawner,
+        journal=rehearsal.journal,
+        infra=rehearsal.infra,
+        spec=rehearsal.spec,
+    )
+    drill = Drill(fleet, seed=rehearsal.seed, tagged=lambda: rehearsal.end_shared(within=timings.shutdown_s))
+    try:
+        with StallWatch(every_s=_STALL_EVERY_S, bound_s=timings.instance_liveness_s) as watch:
+            for check in carry_out(drill.steps(), failures=FAILURES, stalled=watch.take):
+                told = Check(id=check.id, finding=check.finding, text=redact(check.text))
+                checks.append(told)
+                rehearsal.journal.write(
+                    "verdict",
+                    spec=rehearsal.spec,
+                    check=told.id,
+                    verdict=told.finding.lower(),
+                    text=told.text,
+                )
+                fleet.note(str(told))
+                if said:
+                    say(str(told))
+    finally:
+        fleet.end()
+
+
+def _verdict(report: Report) -> str:
+    if report.count(Finding.FAILED):
+        return "failed"
+    return "inconclusive" if report.count(Finding.INCONCLUSIVE) else "passed"
