@@ -50,6 +50,7 @@ def server_of(app: Any, *, keep_alive_s: float) -> QuietServer:
             ws="none",
             lifespan="off",
             log_config=None,
+            log_level="warning",
             access_log=False,
             server_header=False,
             timeout_keep_alive=max(1, int(keep_alive_s)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from inference_fleet.tunnel.worker import SeenEpoch
 from inference_fleet.worker.credential import write_durably
 
 if TYPE_CHECKING:
@@ -12,44 +13,33 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("blackstart.worker")
 _HIGHEST = 2**63 - 1
+_DIGITS = 19
 
 
-class SeenEpoch:
-    """The highest epoch seen, in memory and in a file beside the credential.
+class EpochFile:
+    """Where a node's highest seen epoch outlives its worker, beside the credential.
 
     The file may be lost without harm (the database's own sequence is ahead of it nearly always), so a broken one
     is said and counts as none.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self.value = self._read()
+    def __init__(self, credential_file: Path) -> None:
+        self.path = credential_file.with_name(f"{credential_file.name}.epoch")
 
-    def see(self, epoch: int) -> bool:
-        """Remember an epoch if it is the highest so far; whether it was."""
-        if epoch <= self.value:
-            return False
-        self.value = epoch
-        return True
-
-    def keep(self) -> None:
-        """Write the value to disk (blocking)."""
-        write_durably(self._path, f"{self.value}\n")
-
-    def _read(self) -> int:
+    def load(self) -> SeenEpoch:
+        """What earlier workers on this node saw."""
         try:
-            text = self._path.read_text(encoding="ascii").strip()
+            text = self.path.read_text(encoding="ascii").strip()
         except FileNotFoundError:
-            return 0
+            return SeenEpoch()
         except (OSError, UnicodeDecodeError) as error:
-            _log.warning("%s cannot be read (%s); counting as no epoch seen", self._path, error)
-            return 0
-        if not text.isdigit() or int(text[:20]) > _HIGHEST:
-            _log.warning("%s holds no epoch; counting as none seen", self._path)
-            return 0
-        return int(text)
+            _log.warning("%s cannot be read (%s); counting as no epoch seen", self.path, error)
+            return SeenEpoch()
+        if not text.isdigit() or len(text) > _DIGITS or int(text) > _HIGHEST:
+            _log.warning("%s holds no epoch; counting as none seen", self.path)
+            return SeenEpoch()
+        return SeenEpoch(value=int(text))
 
-
-def file_beside(credential_file: Path) -> Path:
-    """Where a node's highest seen epoch lies."""
-    return credential_file.with_name(f"{credential_file.name}.epoch")
+    def keep(self, seen: SeenEpoch) -> None:
+        """Write it down for good (blocking)."""
+        write_durably(self.path, f"{seen.value}\n")

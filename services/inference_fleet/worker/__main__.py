@@ -1,0 +1,48 @@
+"""`python -m inference_fleet.worker [--healthcheck]`: exit 0 on SIGTERM, 1 when refused or not ready, 2 on bad settings."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from inference_fleet.settings import SettingsError, WorkerSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def main(argv: list[str] | None = None, *, environ: Mapping[str, str] = os.environ) -> int:
+    """The exit code."""
+    parser = argparse.ArgumentParser(
+        prog="inference_fleet.worker",
+        description="Serve models through a tunnel that this worker dials. All settings are BLACKSTART_* variables.",
+    )
+    parser.add_argument(
+        "--healthcheck", action="store_true", help="ask the worker with these settings if it is ready"
+    )
+    options = parser.parse_args(argv)
+    try:
+        settings = WorkerSettings.from_environ(environ)
+    except SettingsError as error:
+        return _bad(error)
+    if options.healthcheck:
+        from inference_fleet.worker.healthcheck import healthcheck  # noqa: PLC0415 - a probe runs often, alone
+
+        return healthcheck(settings)
+    from inference_fleet.worker.starting import BadStart, start  # noqa: PLC0415 - a healthcheck needs none of it
+
+    try:
+        return start(settings)
+    except BadStart as error:
+        return _bad(error)
+
+
+def _bad(error: Exception) -> int:
+    sys.stderr.write(f"blackstart: {error}\n")
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())
