@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
 
+from inference_fleet.tunnel.refusals import StreamRefused
+
 
 class RouteOutcome(StrEnum):
     """The closed vocabulary of `blackstart_dials_total{outcome}`."""
@@ -144,6 +146,15 @@ class OwnerUnknown(NoRoute):
     """The database could not be asked who owns the tunnel."""
 
     outcome = RouteOutcome.OWNER_UNKNOWN
+
+
+class WorkerRefused(StreamRefused):
+    """The worker's own refusal, with the node and the ownership it was heard over; `.evidence` says what it is worth."""
+
+    def __init__(self, node_id: str, epoch: int, code: str, message: str) -> None:
+        super().__init__(code, message)
+        self.node_id = node_id
+        self.epoch = epoch
 
 
 def is_absence_claim(error: BaseException) -> bool:

@@ -1,0 +1,61 @@
+"""`python -m inference_fleet.frontend`: one replica, configured by `BLACKSTART_*` variables.
+
+Exit status: 0 after SIGTERM, 1 when it failed or its database did not come up, 2 for settings it cannot use.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from urllib.parse import unquote, urlsplit
+
+from inference_fleet.settings import FrontendSettings, SettingsError
+from inference_fleet.telemetry.logs import configure_logs
+
+FAILED = 1
+BAD_SETTINGS = 2
+
+
+def main() -> int:
+    """Read the settings, then serve until told to stop."""
+    try:
+        settings = FrontendSettings.from_environ(os.environ)
+        configure_logs(instance=settings.instance_id, secrets=_secrets(settings))
+        return _run(settings)
+    except SettingsError as error:
+        return _say(f"{error}; try: set {error.variable} to that, or unset it for its default", BAD_SETTINGS)
+
+
+def _run(settings: FrontendSettings) -> int:
+    # Wrong settings are told before these, which take most of a start.
+    from inference_fleet.frontend.server import serve  # noqa: PLC0415
+    from inference_fleet.store import DatabaseTooOld, StoreError  # noqa: PLC0415
+
+    try:
+        return asyncio.run(serve(settings))
+    except DatabaseTooOld as error:
+        return _say(f"BLACKSTART_DATABASE_URL=***: {error}", BAD_SETTINGS)
+    except StoreError as error:
+        return _say(f"BLACKSTART_DATABASE_URL=***: {error}", FAILED)
+
+
+def _say(text: str, status: int) -> int:
+    print(f"blackstart: {text}", file=sys.stderr)  # noqa: T201 -- one line for people, as every command of ours
+    return status
+
+
+def _secrets(settings: FrontendSettings) -> list[str]:
+    password = urlsplit(settings.database_url).password or ""
+    return [
+        settings.cluster_secret,
+        settings.registration_token,
+        settings.auth_hmac_secret,
+        settings.database_url,
+        password,
+        unquote(password),
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,124 @@
+"""The connections of one replica before they are requests: a cap on silent ones, and a deadline for their headers.
+
+Both protocols are uvicorn's own, taken by the documented `http=` and `ws=` options, with what a server on the
+open network needs besides.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from uvicorn._types import ASGISendEvent
+    from websockets.http11 import Request
+
+SILENT_AT_ONCE = 1024
+HEADER_BYTES = 64 * 1024
+_log = logging.getLogger(__name__)
+
+
+class GuardedHttp(HttpToolsProtocol):
+    """HTTP/1.1 where a connection has to say what it wants within `header_s`, in at most 64 KiB of headers.
+
+    `header_s` and the count of silent connections belong to the class that `guarded_http` makes for a server.
+    """
+
+    header_s: float
+    silent: set[GuardedHttp]
+
+    _timer: asyncio.TimerHandle | None = None
+    _unread = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn declares it
+        """Start the clock, or hang up when too many connections say nothing."""
+        super().connection_made(transport)
+        if len(self.silent) >= SILENT_AT_ONCE:
+            _log.warning("%d connections have said nothing yet; hanging up on another", len(self.silent))
+            transport.abort()
+            return
+        self.silent.add(self)
+        self._timer = self.loop.call_later(self.header_s, self._too_slow)
+
+    def data_received(self, data: bytes) -> None:
+        """Count header bytes until the headers are complete."""
+        if self in self.silent:
+            self._unread += len(data)
+            if self._unread > HEADER_BYTES:
+                _log.info("hanging up on %s: headers past %d bytes", self.client, HEADER_BYTES)
+                self.transport.abort()
+                return
+        super().data_received(data)
+
+    def on_message_begin(self) -> None:
+        """A request begins; on a kept connection the clock starts again."""
+        super().on_message_begin()
+        if self not in self.silent:
+            self.silent.add(self)
+            self._unread = 0
+            self._timer = self.loop.call_later(self.header_s, self._too_slow)
+
+    def on_headers_complete(self) -> None:
+        """It has said what it wants."""
+        self._heard()
+        super().on_headers_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget it."""
+        self._heard()
+        super().connection_lost(exc)
+
+    def _heard(self) -> None:
+        self.silent.discard(self)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _too_slow(self) -> None:
+        _log.info("hanging up on %s: no complete request headers within %g s", self.client, self.header_s)
+        self.transport.abort()
+
+
+def guarded_http(*, header_s: float) -> type[GuardedHttp]:
+    """The protocol class of one server."""
+    return type("GuardedHttp", (GuardedHttp,), {"header_s": header_s, "silent": set()})
+
+
+class TunnelWebSocket(WebSocketsSansIOProtocol):
+    """WebSockets whose route can drop the transport, and whose refusal before the upgrade is no error."""
+
+    def handle_connect(self, event: Request) -> None:
+        """Offer the route `blackstart.abort`."""
+        super().handle_connect(event)
+        scope = getattr(self, "scope", None)
+        if scope is not None:
+            scope["extensions"]["blackstart.abort"] = self._abort
+
+    async def send(self, message: ASGISendEvent) -> None:
+        """A denial that has been sent completes the handshake; otherwise uvicorn logs it as a broken application."""
+        await super().send(message)
+        if self.initial_response is not None and self.close_sent:
+            self.handshake_complete = True
+
+    def _abort(self) -> None:
+        self.transport.abort()
+
+
+def uvicorn_options(*, header_s: float) -> dict[str, Any]:
+    """What `uvicorn.Config` is told about the connections of a replica."""
+    return {
+        "http": guarded_http(header_s=header_s),
+        "ws": TunnelWebSocket,
+        "ws_ping_interval": None,  # the sessions inside ping by themselves
+        "ws_ping_timeout": None,
+        "ws_per_message_deflate": False,  # the payload is not ours to compress
+        "proxy_headers": False,  # which proxies are believed is our own setting
+        "server_header": False,
+        "access_log": False,
+        "log_config": None,
+    }

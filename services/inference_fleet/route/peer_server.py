@@ -1,0 +1,116 @@
+"""The owner's end of a peer link: opens the worker's stream a peer asks for, answers once, then passes bytes.
+
+| what the peer asks                               | answer                                                           |
+|--------------------------------------------------|------------------------------------------------------------------|
+| a worker this replica does not hold              | `not-owner`                                                      |
+| a worker it holds at another epoch               | `stale-epoch`                                                    |
+| a frame that is late, broken or a second hop     | `not-served`: nothing was learned, least of all about the worker |
+| a stream the worker refuses                      | the worker's own code and words                                  |
+| a stream the tunnel fails to open in time        | `not-served`                                                     |
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from inference_fleet.route.relay_frame import FRAME_LIMIT, RelayInvalid, RelayRequest
+from inference_fleet.settings import Deadline
+from inference_fleet.telemetry.logs import bound
+from inference_fleet.tunnel import (
+    FrameMalformed,
+    Refusal,
+    Session,
+    StreamRefused,
+    accept_stream,
+    read_frame,
+    refuse_stream,
+    refuse_stream_as,
+    request_stream,
+    splice,
+)
+
+if TYPE_CHECKING:
+    from inference_fleet.route.table import SessionTable
+    from inference_fleet.settings import Timings
+    from inference_fleet.telemetry.metrics import Metrics
+    from inference_fleet.tunnel import Carrier, Ending, Stream
+
+_log = logging.getLogger(__name__)
+
+
+class PeerServer:
+    """Serves relays out of this replica's own session table, and nowhere else: a relay is never passed on."""
+
+    def __init__(self, *, table: SessionTable, timings: Timings, metrics: Metrics) -> None:
+        self._table = table
+        self._timings = timings
+        self._metrics = metrics
+        self._sessions: set[Session] = set()
+
+    async def serve(self, carrier: Carrier, *, peer: str) -> Ending:
+        """Drive one accepted link, whose token said it is `peer`, to its end."""
+        session = Session(
+            carrier,
+            client=False,
+            timings=self._timings,
+            on_stream=functools.partial(self._relay, peer),
+            name=f"from peer {peer}",
+        )
+        self._sessions.add(session)
+        try:
+            return await session.run()
+        finally:
+            self._sessions.discard(session)
+
+    @property
+    def sessions(self) -> list[Session]:
+        """Every live link from a peer."""
+        return list(self._sessions)
+
+    async def _relay(self, peer: str, stream: Stream) -> None:
+        try:
+            payload = await read_frame(
+                stream, limit=FRAME_LIMIT, deadline=Deadline.after(self._timings.relay_frame_s)
+            )
+            relay = RelayRequest.decode(payload, peer=peer)
+        except (FrameMalformed, RelayInvalid, TimeoutError) as error:
+            self._refuse(stream, Refusal.NOT_SERVED, f"peer {peer}: {error}")
+            return
+        with bound(node=relay.request.node, epoch=relay.request.epoch):
+            await self._open(stream, relay, arrived=time.monotonic())
+
+    async def _open(self, stream: Stream, relay: RelayRequest, *, arrived: float) -> None:
+        request = relay.request
+        held = self._table.get(request.node)
+        if held is None:
+            self._refuse(
+                stream, Refusal.NOT_OWNER, f"this replica does not hold the tunnel of node {request.node}"
+            )
+            return
+        if held.epoch != request.epoch:
+            self._refuse(
+                stream, Refusal.STALE_EPOCH, f"the tunnel is held at epoch {held.epoch}, not {request.epoch}"
+            )
+            return
+        deadline = Deadline.from_budget_ms(request.budget_ms, longest_s=self._timings.stream_open_s)
+        onward = relay.aged(time.monotonic() - arrived).request
+        try:
+            worker = await request_stream(held.session, onward, deadline=deadline)
+        except StreamRefused as refused:
+            self._metrics.refusals.labels(refused.code).inc()
+            refuse_stream_as(stream, refused.code, refused.message)
+            return
+        except (OSError, TimeoutError) as error:
+            self._refuse(stream, Refusal.NOT_SERVED, f"the worker's tunnel gave no stream: {error}")
+            return
+        accept_stream(stream)
+        await splice(
+            stream, worker, stall_s=self._timings.splice_stall_s, count=self._metrics.relayed_bytes.inc
+        )
+
+    def _refuse(self, stream: Stream, refusal: Refusal, message: str) -> None:
+        _log.info("refused a relay: %s: %s", refusal.value, message)
+        refuse_stream(stream, refusal, message)
