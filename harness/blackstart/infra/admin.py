@@ -125,11 +125,29 @@ def is_sealed(server: PostgresServer, name: str, *, within_s: float) -> bool:
 
 def drop_database(server: PostgresServer, name: str, *, within_s: float) -> None:
     """Drop it if it is there, ending connections that were left open on it."""
+    database = sql.Identifier(name)
     with admin_connection(server.url(), within_s=within_s) as connection:
-        connection.execute(
-            "UPDATE pg_database SET datistemplate = false WHERE datname = %s AND datistemplate", (name,)
+        row = connection.execute(
+            "SELECT datistemplate FROM pg_database WHERE datname = %s", (name,)
+        ).fetchone()
+        if row is None:
+            return
+        if row[0]:  # a template is not dropped by mistake
+            connection.execute(sql.SQL("ALTER DATABASE {} IS_TEMPLATE false").format(database))
+        _end_sessions(connection, name, within_s=within_s)
+        connection.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(database))
+
+
+def _end_sessions(connection: psycopg.Connection, name: str, *, within_s: float) -> None:
+    """DROP's own FORCE ends sessions as well, but looks again only after a tenth of a second."""
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline:
+        ended = connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (name,)
         )
-        connection.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
+        if not ended.rowcount:
+            return
+        time.sleep(_LOOK_EVERY_S / 5)
 
 
 def try_drop_database(server: PostgresServer, name: str, *, within_s: float) -> str:
