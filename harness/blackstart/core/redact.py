@@ -19,6 +19,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 MASK = "***"
+_SAYS_NOTHING = {
+    "",
+    MASK,
+    "bearer",
+    "basic",
+    "none",
+    "null",
+}  # a scheme stays; what follows it is hidden already
 
 _WORDS = (
     r"passwords?|passwd|pwd|pgpassword|passphrase|secrets?|tokens?|credentials?|cookies?|authorization"
@@ -29,7 +37,7 @@ _NOT_SECRET = re.compile(
 )
 _SECRET_NAME = re.compile(rf"(?i)(?:^|[_.\-])(?:{_WORDS})$|^(?:{_WORDS})(?:$|[_.\-])")
 
-_URL = re.compile(r"(?P<front>[A-Za-z][A-Za-z0-9+.\-]*://[^\s:/@'\"<>]*):[^\s'\"<>]*@")
+_URL = re.compile(r"(?P<front>(?<![A-Za-z0-9+.\-])[A-Za-z0-9+.\-]+://[^\s:/@'\"<>]*):[^\s'\"<>]*@")
 _SCHEME = re.compile(r"(?i)\b(?P<scheme>bearer|basic)\s+[A-Za-z0-9._~+/=\-]+")
 _HEADER = re.compile(
     r"(?i)\b(?P<name>(?:set-)?cookie|(?:proxy-)?authorization)(?P<sign>[\"']?:[ \t]*)[^\r\n\"']+"
@@ -37,9 +45,9 @@ _HEADER = re.compile(
 _PEM = re.compile(
     r"(-----BEGIN [A-Z ]*PRIVATE KEY-----).*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL
 )
-_ASSIGNED = re.compile(
-    r"(?P<name>[A-Za-z_][A-Za-z0-9_.\-]*)(?P<sign>[\"']?\s*[=:]\s*)"
-    r"(?P<value>\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|[^\s\"'&;,}\])]+)"
+_NAMED = re.compile(r"(?<![A-Za-z0-9_.\-])(?P<name>[A-Za-z0-9_.\-]+)[\"']?\s*[=:](?!//)[ \t]*")
+_VALUE = re.compile(
+    r"\"(?P<double>(?:[^\"\\]|\\.)*)\"?|'(?P<single>(?:[^'\\]|\\.)*)'?|(?P<bare>[^\s\"'&;,}\])]+)", re.DOTALL
 )
 
 
@@ -49,7 +57,7 @@ def redact(text: str) -> str:
     text = _URL.sub(rf"\g<front>:{MASK}@", text)
     text = _SCHEME.sub(rf"\g<scheme> {MASK}", text)
     text = _HEADER.sub(rf"\g<name>\g<sign>{MASK}", text)
-    return _ASSIGNED.sub(_assignment, text)
+    return _without_assigned(text)
 
 
 def is_secret_name(name: str) -> bool:
@@ -91,11 +99,17 @@ def _member(key: Any, item: Any) -> Any:
     return redact_value(item)
 
 
-def _assignment(found: re.Match[str]) -> str:
-    value = found["value"]
-    if not is_secret_name(found["name"]) or value.strip("\"'") in {"", MASK}:
-        return found[0]
-    if value.casefold() in {"bearer", "basic"}:  # the scheme stays, what follows it is hidden already
-        return found[0]
-    quote = value[0] if value[0] in "\"'" else ""
-    return f"{found['name']}{found['sign']}{quote}{MASK}{quote}"
+def _without_assigned(text: str) -> str:
+    shown: list[str] = []
+    done = position = 0
+    while named := _NAMED.search(text, position):
+        position = named.end()
+        value = _VALUE.match(text, position) if is_secret_name(named["name"]) else None
+        if value is None or value.lastgroup is None:
+            continue
+        position = value.end()
+        if value[value.lastgroup].casefold() in _SAYS_NOTHING:
+            continue
+        shown += [text[done : value.start(value.lastgroup)], MASK]
+        done = value.end(value.lastgroup)
+    return "".join([*shown, text[done:]])
