@@ -136,6 +136,10 @@ class Replica:
 
     def _observe(self) -> None:
         metrics = self.metrics
+        for outcome in RouteOutcome:
+            metrics.dials.labels(outcome)
+        for rule in REFUSALS.values():
+            metrics.refusals.labels(rule.code)
         metrics.observe(
             "blackstart_tunnels", "Tunnels of workers held here", lambda: len(self.table.sessions)
         )

@@ -1,0 +1,96 @@
+"""Which process answers a request: the ready ones in order, each tried only while nothing was sent to any."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from inference_fleet.frontend.errors import ApiError, retry_after
+from inference_fleet.route import CallerExpired, NotOwner, RouteError, StreamParts, WorkerRefused
+from inference_fleet.store import DatabaseUnavailable
+from inference_fleet.tunnel import TAG_BACKEND
+
+if TYPE_CHECKING:
+    from inference_fleet.frontend.replica import Replica
+    from inference_fleet.roster.frontend import Candidate
+    from inference_fleet.route import Opened
+    from inference_fleet.settings import Deadline
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A stream to one process that serves the model."""
+
+    candidate: Candidate
+    opened: Opened
+
+
+async def place(replica: Replica, model: str, *, deadline: Deadline, traceparent: str) -> Placed:
+    """The first candidate a stream opens to: fewest requests in flight first, equals in turn.
+
+    What a worker itself says about a process is evidence, and that process's row is reaped; what this replica
+    could not do is none, and the next candidate is tried. Nothing was sent to a process that is passed over.
+    """
+    candidates = replica.in_flight.order(await replica.roster.candidates(model))
+    if not candidates:
+        raise await _nobody(replica, model)
+    failures: list[RouteError | WorkerRefused] = []
+    for candidate in candidates:
+        parts = StreamParts(
+            tag=TAG_BACKEND,
+            target=f"127.0.0.1:{candidate.port}",
+            process_key=candidate.process_key,
+            traceparent=traceparent,
+        )
+        try:
+            return Placed(candidate, await replica.dialer.open(candidate.node_id, parts, deadline=deadline))
+        except CallerExpired as error:
+            raise ApiError("deadline_exceeded", f"{error} (model {model})") from None
+        except WorkerRefused as error:
+            failures.append(error)
+            await _reap(replica, candidate, error)
+        except RouteError as error:
+            failures.append(error)
+        _log.info("model %s passed over node %s: %s", model, candidate.node_name, failures[-1])
+    raise _unplaced(model, failures)
+
+
+async def _reap(replica: Replica, candidate: Candidate, refused: WorkerRefused) -> None:
+    try:
+        await replica.reaper.worker_answered(
+            node_id=candidate.node_id,
+            model=candidate.model,
+            process_key=candidate.process_key,
+            refusal_code=refused.code,
+            epoch=refused.epoch,
+        )
+    except DatabaseUnavailable as error:
+        _log.warning("the answer of node %s could not be acted on: %s", candidate.node_name, error)
+
+
+async def _nobody(replica: Replica, model: str) -> ApiError:
+    """No candidate: either nobody has the model, or nobody who has it can be given anything now."""
+    having = [
+        f"{node.name} is {node.status}, its tunnel {node.presence}"
+        for node in await replica.roster.nodes()
+        if any(each["name"] == model for each in node.models)
+    ]
+    if having:
+        text = f"no route to model {model}: {'; '.join(having[:5])}"
+        return ApiError("no_route", text, headers=retry_after(replica.settings.timings.heartbeat_s))
+    names = ", ".join((await replica.roster.model_names())[:20]) or "none at the moment"
+    return ApiError("model_not_found", f"no node serves the model {model!r}; served are: {names}")
+
+
+def _unplaced(model: str, failures: list[RouteError | WorkerRefused]) -> ApiError:
+    said = "; ".join(dict.fromkeys(str(failure) for failure in failures))
+    if all(isinstance(failure, NotOwner) for failure in failures):
+        return ApiError("stale_owner", f"no route to model {model}: {said}", headers=retry_after(1))
+    if all(isinstance(failure, WorkerRefused) for failure in failures):
+        return ApiError(
+            "unavailable", f"no process of model {model} took the request: {said}", headers=retry_after(1)
+        )
+    return ApiError("no_route", f"no route to model {model}: {said}", headers=retry_after(1))
