@@ -12,6 +12,7 @@ from blackstart.core.gate import CAPABILITIES
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+FIXTURES = frozenset({"journal", "infra", "cluster", "fleet"})
 BLACKSTART_MARKERS = ("cluster", "holds", "needs")
 
 _DECLARATIONS = (
@@ -42,6 +43,12 @@ def validate_markers(items: Iterable[pytest.Item]) -> None:
 def is_marked(item: pytest.Item) -> bool:
     """Whether the item carries a blackstart marker: only such runs are gated and recorded."""
     return any(item.get_closest_marker(name) is not None for name in BLACKSTART_MARKERS)
+
+
+def uses_the_run(item: pytest.Item) -> bool:
+    """Whether the item asks for real processes or for the journal; no run is made for the others."""
+    names = set(getattr(item, "fixturenames", ()))
+    return bool(names & FIXTURES) or item.get_closest_marker("cluster") is not None
 
 
 def held_ids(item: pytest.Item) -> tuple[str, ...]:

@@ -67,9 +67,7 @@ def add_options(parser: pytest.Parser) -> None:
     )
 
 
-def read_options(
-    option: Callable[[str], object], *, environ: Mapping[str, str], rootpath: Path, seed: int | None = None
-) -> Options:
+def read_options(option: Callable[[str], object], *, environ: Mapping[str, str], rootpath: Path) -> Options:
     """The validated options; `pytest.UsageError` for a value that cannot be meant."""
     try:
         required = required_capabilities(environ.get("BLACKSTART_REQUIRE"))
@@ -88,7 +86,7 @@ def read_options(
         seed=_integer(
             "--bs-seed",
             option("bs_seed"),
-            default=random.SystemRandom().randrange(2**32) if seed is None else seed,
+            default=random.SystemRandom().randrange(2**32),
             lowest=0,
             highest=_LARGEST_SEED,
         ),
@@ -103,15 +101,15 @@ def options_of(config: pytest.Config) -> Options:
     return config.stash[OPTIONS]
 
 
-def configure_options(config: pytest.Config, *, seed: int | None) -> Options:
-    """Reads them into the session; the waits of this process follow the factor."""
+def configure_options(config: pytest.Config) -> Options:
+    """Reads them into the session. The seed is drawn once: workers get it with the options, hypothesis follows it."""
     options = read_options(
-        lambda name: config.getoption(name, default=None),
-        environ=os.environ,
-        rootpath=config.rootpath,
-        seed=seed,
+        lambda name: config.getoption(name, default=None), environ=os.environ, rootpath=config.rootpath
     )
     config.stash[OPTIONS] = options
+    config.option.bs_seed = str(options.seed)
+    if getattr(config.option, "hypothesis_seed", "absent") is None:
+        config.option.hypothesis_seed = str(options.seed)
     return options
 
 

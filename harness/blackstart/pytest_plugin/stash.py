@@ -1,0 +1,20 @@
+"""What the plugin's rooms leave on an item for each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from blackstart.core.verdicts import PhaseResult
+
+PHASES = pytest.StashKey[list[PhaseResult]]()
+"""The phases of the item so far."""
+
+CLUSTERS = pytest.StashKey[list[Any]]()
+"""The clusters the item's fixtures started."""
+
+
+def failed_so_far(item: pytest.Item) -> bool:
+    """Whether a phase of the item has failed."""
+    return any(phase.outcome == "failed" for phase in item.stash.get(PHASES, []))
