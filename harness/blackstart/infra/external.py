@@ -1,12 +1,17 @@
 """Somebody's Postgres, by URL: checked before it is used, shared with other runs, and left as it was found.
 
-Runs tell each other's databases from leftovers by an open connection: each process of a run holds one whose application
-name begins like the run's databases. Databases of a run that has none are dropped by the next run.
+Runs tell each other's databases from leftovers by an open connection: a child of each run holds one whose application
+name begins like the run's databases. What a run still has at its end is dropped by the guardian, whatever became of
+everybody else; databases of a run without a connection are dropped by the next run.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import re
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
@@ -18,11 +23,14 @@ from blackstart.infra.errors import InfraError
 from blackstart.infra.server import PostgresServer
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from blackstart.infra.admin import Budgets
     from blackstart.infra.choice import PostgresChoice
 
 _DEFAULT_PORT = 5432
 _THING = "postgres"
+_COMMAND_S = 20.0
 
 
 def external_server(choice: PostgresChoice, *, budgets: Budgets) -> PostgresServer:
@@ -62,51 +70,42 @@ def external_server(choice: PostgresChoice, *, budgets: Budgets) -> PostgresServ
     )
 
 
-class ExternalLease:
-    """This process's sign of life on an external server, held until `leave`."""
+def hold(server: PostgresServer, prefix: str) -> None:
+    """Keep the run's sign of life open until this process is ended."""
+    with psycopg.connect(server.url(), autocommit=True, application_name=prefix) as connection:
+        sys.stderr.write(f"holding {prefix} on {redact_url(server.base_url)}\n")
+        connection.execute("LISTEN blackstart")
+        for _ in connection.notifies():  # nobody notifies: this waits for the connection's end, or ours
+            continue
 
-    def __init__(self, server: PostgresServer, run_id: str, *, within_s: float) -> None:
-        self._server = server
-        self._prefix = names.run_prefix(run_id)
-        self._within_s = within_s
-        self._connection = psycopg.connect(
-            server.url(),
-            autocommit=True,
-            connect_timeout=max(2, round(within_s)),
-            application_name=self._prefix,
-        )
 
-    def sweep(self) -> tuple[str, ...]:
-        """Drop databases of runs that hold no connection any more; their names."""
-        with admin.admin_connection(self._server.url(), within_s=self._within_s) as connection:
-            rows = connection.execute(
-                "SELECT d.datname FROM pg_database d WHERE starts_with(d.datname, %s) AND NOT EXISTS ("
-                " SELECT FROM pg_stat_activity a WHERE starts_with(a.application_name, %s)"
-                " AND starts_with(d.datname, a.application_name))",
-                (names.PREFIX, names.PREFIX),
-            ).fetchall()
-        left = [row[0] for row in rows if re.fullmatch(rf"{names.PREFIX}[0-9a-z_]+", row[0])]
-        return tuple(
-            name for name in left if not admin.try_drop_database(self._server, name, within_s=self._within_s)
-        )
+def drop_of_run(server: PostgresServer, prefix: str, *, within_s: float) -> tuple[str, ...]:
+    """Drop every database of one run; what could not be dropped."""
+    names_left = admin.databases(server, prefix, within_s=within_s)
+    troubles = (admin.try_drop_database(server, name, within_s=within_s) for name in names_left)
+    return tuple(trouble for trouble in troubles if trouble)
 
-    def leave(self) -> tuple[str, ...]:
-        """End the sign of life; the last of the run drops what the run still has. What could not be dropped."""
-        self._connection.close()
-        try:
-            with admin.admin_connection(self._server.url(), within_s=self._within_s) as connection:
-                others = connection.execute(
-                    "SELECT count(*) FROM pg_stat_activity WHERE application_name = %s", (self._prefix,)
-                ).fetchone()
-            if others is None or others[0]:
-                return ()
-            left = admin.databases(self._server, self._prefix, within_s=self._within_s)
-        except psycopg.Error as error:
-            return (
-                f"{redact_url(self._server.base_url)}: {_without_password(error, self._server.base_url)}",
-            )
-        troubles = (admin.try_drop_database(self._server, name, within_s=self._within_s) for name in left)
-        return tuple(trouble for trouble in troubles if trouble)
+
+def drop_of_dead_runs(server: PostgresServer, *, within_s: float) -> tuple[str, ...]:
+    """Drop databases of runs that hold no sign of life any more; the names dropped."""
+    with admin.admin_connection(server.url(), within_s=within_s) as connection:
+        rows = connection.execute(
+            "SELECT d.datname FROM pg_database d WHERE starts_with(d.datname, %s) AND NOT EXISTS ("
+            " SELECT FROM pg_stat_activity a WHERE starts_with(a.application_name, %s)"
+            " AND starts_with(d.datname, a.application_name))",
+            (names.PREFIX, names.PREFIX),
+        ).fetchall()
+    left = [row[0] for row in rows if re.fullmatch(rf"{names.PREFIX}[0-9a-z_]+_[0-9a-z]+_[0-9a-z]+", row[0])]
+    return tuple(name for name in left if not admin.try_drop_database(server, name, within_s=within_s))
+
+
+def has_sign_of_life(server: PostgresServer, prefix: str, *, within_s: float) -> bool:
+    """Whether some process holds the run's connection."""
+    with admin.admin_connection(server.url(), within_s=within_s) as connection:
+        row = connection.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE application_name = %s", (prefix,)
+        ).fetchone()
+    return row is not None and row[0] > 0
 
 
 def _without_password(error: Exception, url: str) -> str:
@@ -115,3 +114,35 @@ def _without_password(error: Exception, url: str) -> str:
     for secret in {password, unquote(password)} if password else set():
         text = text.replace(secret, "***")
     return text
+
+
+def command(word: str, state: Path, prefix: str) -> list[str]:
+    """The argument list of this module's own command: the password stays in the file."""
+    return [sys.executable, "-m", __name__, word, str(state), prefix]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """`hold STATE PREFIX` until ended; `drop STATE PREFIX`: exit status 0, or 1 with what could not be dropped."""
+    parser = argparse.ArgumentParser(prog="python -m blackstart.infra.external")
+    parser.add_argument("command", choices=["hold", "drop"])
+    parser.add_argument("state", type=Path)
+    parser.add_argument("prefix")
+    options = parser.parse_args(argv)
+    if not options.prefix.startswith(names.PREFIX) or not options.prefix.endswith("_"):
+        parser.error(f"prefix={options.prefix}: names no run")
+    server = PostgresServer.from_state(json.loads(options.state.read_bytes()))
+    try:
+        if options.command == "hold":
+            hold(server, options.prefix)
+            return 0
+        troubles = drop_of_run(server, options.prefix, within_s=_COMMAND_S)
+    except psycopg.Error as error:
+        troubles = (_without_password(error, server.base_url),)
+    sys.stderr.writelines(
+        f"blackstart: postgres={redact_url(server.base_url)}: {text}\n" for text in troubles
+    )
+    return 1 if troubles else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from typing import TYPE_CHECKING, Self
 
 from blackstart.infra import admin, names
 from blackstart.infra.admin import Budgets
-from blackstart.infra.choice import DEFAULT_OPTION, Provider, parse_choice
+from blackstart.infra.choice import DEFAULT_OPTION, parse_choice
 from blackstart.infra.database import Database, template_key
 from blackstart.infra.errors import InfraError
-from blackstart.infra.external import ExternalLease
 from blackstart.infra.own import OwnServer
 from blackstart.infra.scratch import Scratch
 from blackstart.infra.shared import known_server, shared_server
@@ -23,9 +23,11 @@ if TYPE_CHECKING:
     from blackstart.process import Spawner
     from blackstart.record import Run
 
+_NUMBERS = itertools.count(1)  # of this process, so that two of a run never name a database alike
+
 
 class Infra:
-    """One a process; all of a run share the server. Nothing starts before something is asked for.
+    """One for each who asks; all of a run share the server. Nothing starts before something is asked for.
 
     | call                     | gives                                                                     |
     |--------------------------|---------------------------------------------------------------------------|
@@ -43,17 +45,17 @@ class Infra:
         *,
         budgets: Budgets | None = None,
         thing: str = "--bs-postgres",
+        spec: str | None = None,
     ) -> None:
         self.choice = parse_choice(option, thing=thing)
         self._run = run
         self._spawner = spawner
+        self._spec = spec  # whose own servers' logs lie in its folder
         self._budgets = budgets or Budgets()
         self._scratch: Scratch | None = None
         self._server: PostgresServer | None = None
-        self._lease: ExternalLease | None = None
         self._databases: list[Database] = []
         self._servers: list[OwnServer] = []
-        self._made = 0
 
     @property
     def started(self) -> bool:
@@ -64,13 +66,9 @@ class Infra:
     def postgres(self) -> PostgresServer:
         """The run's server."""
         if self._server is None:
-            server = shared_server(
+            self._server = shared_server(
                 self._run, self._spawner, self.scratch, choice=self.choice, budgets=self._budgets
             )
-            if self.choice.provider is Provider.EXTERNAL:
-                self._lease = ExternalLease(server, self._run.id, within_s=self._budgets.answer_s)
-                self._lease.sweep()
-            self._server = server
         return self._server
 
     @property
@@ -90,8 +88,7 @@ class Infra:
         server = self.postgres
         key = template_key(prepare) if prepare is not None else None
         template = self._template(key, prepare) if prepare is not None and key is not None else ""
-        self._made += 1
-        name = names.database_name(self._run.id, self._made, owner=os.getpid())
+        name = names.database_name(self._run.id, next(_NUMBERS), owner=os.getpid())
         admin.create_database(server, name, template=template, within_s=self._budgets.prepare_s)
         database = Database(server, name, self._budgets.answer_s, self._databases.remove)
         self._databases.append(database)  # from here on `close` drops it, whatever comes next
@@ -106,8 +103,8 @@ class Infra:
             self._run,
             self._spawner,
             self.scratch,
-            node=node or f"postgres-own-{len(self._servers)}",
-            spec=spec,
+            node=node or f"postgres-own-{os.getpid()}-{next(_NUMBERS)}",
+            spec=spec or self._spec,
             budgets=self._budgets,
         )
         self._servers.append(server)
@@ -134,9 +131,6 @@ class Infra:
         for server in self._servers:
             troubles.extend(server.close())
         self._servers.clear()
-        if self._lease is not None:
-            troubles.extend(self._lease.leave())
-            self._lease = None
         self._server = None
         return tuple(troubles)
 

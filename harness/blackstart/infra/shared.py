@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
+from blackstart.infra import external
 from blackstart.infra.choice import PostgresChoice, Provider
 from blackstart.infra.errors import InfraError
+from blackstart.infra.names import run_prefix
 from blackstart.infra.own import SPEC, installation, new_data_folder, start_server
 from blackstart.infra.server import PostgresServer
 from blackstart.net.leases import lease_ports
-from blackstart.record import Identity, identity_of
+from blackstart.record import ChargeKind, Identity, identity_of
 
 if TYPE_CHECKING:
     from blackstart.infra.admin import Budgets
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
 
 NODE = "postgres"
 _STATE = "server.json"
+_EXTERNAL_STATE = "external.json"
+_LOOK_EVERY_S = 0.01
 
 
 def shared_server(
@@ -78,17 +83,34 @@ def _embedded(
 def _container(
     run: Run, spawner: Spawner, _scratch: Scratch, _choice: PostgresChoice, budgets: Budgets
 ) -> tuple[PostgresServer, int]:
-    from blackstart.infra.container import start_container  # noqa: PLC0415 - testcontainers is heavy and mostly unused
+    from blackstart.infra.container import start_container  # noqa: PLC0415 - a heavy library, mostly unused
 
     return start_container(run, spawner, budgets=budgets), 0
 
 
 def _external(
-    _run: Run, _spawner: Spawner, _scratch: Scratch, choice: PostgresChoice, budgets: Budgets
+    run: Run, spawner: Spawner, scratch: Scratch, choice: PostgresChoice, budgets: Budgets
 ) -> tuple[PostgresServer, int]:
-    from blackstart.infra.external import external_server  # noqa: PLC0415 - beside its sibling above
-
-    return external_server(choice, budgets=budgets), 0
+    server = external.external_server(choice, budgets=budgets)
+    prefix = run_prefix(run.id)
+    scratch.write(_EXTERNAL_STATE, server.to_state())
+    state = scratch.folder / _EXTERNAL_STATE
+    undo = spawner.ledger.intend(ChargeKind.UNDO, user=None, argv=external.command("drop", state, prefix))
+    spawner.ledger.began(undo)
+    holder = spawner.spawn(
+        node=f"{NODE}-lease",
+        argv=external.command("hold", state, prefix),
+        log_dir=run.spec_dir(SPEC),
+        spec=SPEC,
+        shared=True,
+    )
+    deadline = time.monotonic() + budgets.start_s
+    while not external.has_sign_of_life(server, prefix, within_s=budgets.answer_s):
+        if not holder.alive or time.monotonic() >= deadline:
+            raise InfraError(NODE, choice, wrong="no sign of life on it", remedy=holder.crash_report())
+        time.sleep(_LOOK_EVERY_S)
+    external.drop_of_dead_runs(server, within_s=budgets.answer_s)
+    return server, 0
 
 
 _START = {Provider.EMBEDDED: _embedded, Provider.CONTAINER: _container, Provider.EXTERNAL: _external}
