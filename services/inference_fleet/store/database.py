@@ -6,6 +6,7 @@ import asyncio
 import logging
 import math
 import os
+import select
 import socket
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
@@ -107,7 +108,7 @@ class Database:
             max_size=_POOL_MAX,
             open=False,
             configure=configure,
-            check=AsyncConnectionPool.check_connection,
+            check=_check_if_suspicious,
             name=name,
             timeout=timings.database_connect_s,
             reconnect_timeout=timings.instance_beat_s,
@@ -189,6 +190,17 @@ def require_server_version(version: int, *, where: str) -> None:
             f"database {where} runs Postgres {version // 10000}.{version % 10000}: "
             f"{OLDEST_SERVER} or newer is needed; try: upgrade the server or name another in BLACKSTART_DATABASE_URL"
         )
+
+
+async def _check_if_suspicious(connection: _BoundedConnection) -> None:
+    """Ask the server whether an idle connection works, but only if it has something to say or has hung up.
+
+    A server that restarts or ends a session leaves bytes or an end of file behind; a silent one costs no round trip.
+    """
+    poller = select.poll()
+    poller.register(connection.pgconn.socket, select.POLLIN)
+    if poller.poll(0):
+        await AsyncConnectionPool.check_connection(connection)
 
 
 @asynccontextmanager

@@ -1,0 +1,163 @@
+"""Every wait on the database ends, and an outage is never an answer."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit, urlunsplit
+
+import psycopg
+import pytest
+
+from inference_fleet.settings import Timings
+from inference_fleet.store import Database, DatabaseTooOld, DatabaseUnavailable
+from inference_fleet.store.database import connection_options, require_server_version
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from specs.unit.inference_fleet.conftest import Play, Stage
+
+QUICK = replace(Timings.drill(), database_statement_s=0.2)
+
+
+@asynccontextmanager
+async def relay_to(url: str) -> AsyncIterator[tuple[str, asyncio.Event]]:
+    """The same database behind a byte pump that stops pumping, without closing anything, once the event is set."""
+    target = urlsplit(url)
+    frozen = asyncio.Event()
+    writers: list[asyncio.StreamWriter] = []
+
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65536):
+            if frozen.is_set():
+                continue
+            writer.write(data)
+        writer.close()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        upstream = await asyncio.open_connection(target.hostname, target.port)
+        writers.extend((writer, upstream[1]))
+        async with asyncio.TaskGroup() as both:
+            both.create_task(pump(reader, upstream[1]))
+            both.create_task(pump(upstream[0], writer))
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    secret = f"{target.username}:{target.password}@" if target.username else ""
+    try:
+        yield urlunsplit(target._replace(netloc=f"{secret}127.0.0.1:{port}")), frozen
+    finally:
+        server.close()
+        for writer in writers:
+            writer.close()
+        await server.wait_closed()
+
+
+def test_a_database_that_is_not_there_is_unavailable_and_the_text_hides_the_password() -> None:
+    with pytest.raises(DatabaseUnavailable) as caught:
+        asyncio.run(Database.open("postgresql://u:hunter22@127.0.0.1:1/x", timings=Timings.drill(), name="s"))
+    assert "127.0.0.1:1/x" in str(caught.value)
+    assert "BLACKSTART_DATABASE_URL" in str(caught.value)
+    assert "hunter22" not in str(caught.value)
+
+
+def test_a_url_that_cannot_be_read_is_not_repeated() -> None:
+    with pytest.raises(DatabaseUnavailable) as caught:
+        connection_options("postgresql://u:hunter22@h/x?nonsense=1", timings=Timings.drill(), name="s")
+    assert "hunter22" not in str(caught.value)
+
+
+def test_a_statement_past_its_limit_is_an_outage_and_never_an_empty_list(play: Play) -> None:
+    async def story(stage: Stage) -> None:
+        with pytest.raises(DatabaseUnavailable, match="statement timeout"):
+            await stage.database.rows("SELECT 1 FROM pg_sleep(60)")
+        assert await stage.database.rows("SELECT 1 AS one") == [{"one": 1}]  # control: the pool still serves
+
+    play(story, timings=QUICK)
+
+
+def test_a_server_that_stands_still_ends_the_wait_from_this_side(url: str) -> None:
+    async def story() -> None:
+        async with (
+            relay_to(url) as (relayed, frozen),
+            await Database.open(relayed, timings=QUICK, name="frozen") as database,
+        ):
+            assert await database.rows("SELECT 1 AS one") == [{"one": 1}]  # control: it did serve
+            async with database.connection() as connection:
+                frozen.set()
+                started = time.monotonic()
+                with pytest.raises(psycopg.OperationalError):
+                    await connection.execute("SELECT 1")
+                waited = time.monotonic() - started
+        assert waited < QUICK.database_connect_s, f"waited {waited:.1f} s for a server that stands still"
+
+    asyncio.run(story())
+
+
+def test_a_connection_cut_by_the_server_is_replaced_before_anyone_gets_it(play: Play) -> None:
+    async def story(stage: Stage) -> None:
+        other = await stage.another_database("victim")
+        before = await other.row("SELECT pg_backend_pid() AS pid")
+        ended = await stage.database.change(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE application_name = 'victim' AND datname = current_database()"
+        )
+        assert ended >= 1
+        after = await other.row("SELECT pg_backend_pid() AS pid")
+        assert before is not None
+        assert after is not None
+        assert before["pid"] != after["pid"]
+
+    play(story)
+
+
+def test_the_server_shows_which_replica_a_connection_belongs_to(play: Play) -> None:
+    async def story(stage: Stage) -> None:
+        other = await stage.another_database("replica-7")
+        row = await other.row(
+            "SELECT current_setting('application_name') AS name, current_setting('timezone') AS zone"
+        )
+        assert row == {"name": "replica-7", "zone": "UTC"}
+
+    play(story)
+
+
+def test_an_exception_inside_a_transaction_rolls_it_back(play: Play) -> None:
+    async def story(stage: Stage) -> None:
+        async def fail_halfway() -> None:
+            async with stage.database.transaction() as connection:
+                await connection.execute("INSERT INTO leases VALUES ('n', 'h', 1, clock_timestamp())")
+                raise RuntimeError("halfway")
+
+        with pytest.raises(RuntimeError, match="halfway"):
+            await fail_halfway()
+        assert await stage.value("SELECT count(*) FROM leases") == 0
+
+    play(story)
+
+
+def test_a_cancelled_statement_gives_its_connection_back(play: Play) -> None:
+    async def story(stage: Stage) -> None:
+        for _ in range(12):  # more than the pool holds
+            task = asyncio.create_task(stage.database.rows("SELECT 1 FROM pg_sleep(60)"))
+            await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        assert await stage.database.rows("SELECT 1 AS one") == [{"one": 1}]
+
+    play(story)
+
+
+@pytest.mark.parametrize(("version", "shown"), [(130_022, "13.22"), (90_600, "9.600")])
+def test_a_server_that_is_too_old_is_named(version: int, shown: str) -> None:
+    with pytest.raises(DatabaseTooOld, match=f"Postgres {shown}: 14 or newer"):
+        require_server_version(version, where="h:5432/x")
+
+
+def test_the_oldest_supported_server_is_accepted() -> None:
+    require_server_version(140_000, where="h:5432/x")
