@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -75,8 +75,8 @@ class NodeView:
     capacity: dict[str, float]
     model_count: int
     in_flight_count: int = 0
-    address: str = field(default="", init=False)
-    http_address: str = field(default="", init=False)
+    address: str = ""
+    http_address: str = ""
 
 
 def presence_in(row: Mapping[str, Any]) -> Presence:
