@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import logging
 from typing import TYPE_CHECKING
 
@@ -59,6 +60,7 @@ class Passage:
         self._deadline = deadline
         self._started = False
         self._events: EventLines | None = None
+        self._stream: Stream | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 -- ASGI's own form
         """Run until the answer is through or the client is gone, whichever comes first."""
@@ -92,13 +94,14 @@ class Passage:
                 "deadline_exceeded", "the request's time ran out before its answer was complete"
             )
         except (aiohttp.ClientError, OSError) as error:
-            broken = _broken(error)
+            broken = self._broken(error)
         else:
             return
         await self._tell(broken, send)
 
     async def _pass(self, placed: Placed, send: Send) -> None:
-        stream: Stream | None = placed.opened.stream
+        self._stream = placed.opened.stream
+        stream: Stream | None = self._stream
 
         async def take() -> Stream:
             nonlocal stream
@@ -110,7 +113,9 @@ class Passage:
             async with (
                 stream_client(take) as client,
                 client.post(
-                    f"http://{placed.candidate.node_name}{self._path}", data=self._body, headers=self._headers
+                    f"http://{placed.candidate.node_name}{self._path}",
+                    data=io.BytesIO(self._body),
+                    headers=self._headers,
                 ) as answer,
             ):
                 await self._start(answer, placed, send)
@@ -151,6 +156,14 @@ class Passage:
             )
         await send({"type": "http.response.body", "body": tail, "more_body": False})
 
+    def _broken(self, error: Exception) -> ApiError:
+        """The tunnel's own account where it has one: what the HTTP client saw is only what that did to it."""
+        cause = tunnel_error(error) or (None if self._stream is None else self._stream.error)
+        if cause is not None:
+            return ApiError("stream_broken", f"the way to the model process broke: {cause}")
+        code = "stream_broken" if self._started else "backend_failed"
+        return ApiError(code, f"the model process broke off its answer: {str(error) or type(error).__name__}")
+
     async def _tell(self, broken: ApiError, send: Send) -> None:
         """The failure in whatever form the answer has by now."""
         if not self._started:
@@ -165,12 +178,3 @@ class Passage:
 async def _until_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-def _broken(error: Exception) -> ApiError:
-    cause = tunnel_error(error)
-    if cause is not None:
-        return ApiError("stream_broken", f"the way to the model process broke: {cause}")
-    return ApiError(
-        "backend_failed", f"the model process did not answer as HTTP: {str(error) or type(error).__name__}"
-    )

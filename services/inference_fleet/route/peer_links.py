@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 from typing import TYPE_CHECKING, Protocol
 
@@ -135,7 +136,9 @@ class PeerLinks:
         if self._group is None or self._closing:
             raise ConnectionError("this replica is shutting down and dials no peer")
         link = self._links[owner.instance_id] = _Link(owner)
-        self._group.create_task(self._keep(link), name=f"peer link to {owner.instance_id}")
+        # A link outlives the request that happened to need it first, and must not log under that one's ids.
+        task = contextvars.Context().run(self._group.create_task, self._keep(link))
+        task.set_name(f"peer link to {owner.instance_id}")
         return link
 
     async def _keep(self, link: _Link) -> None:

@@ -110,6 +110,6 @@ def configure_logs(
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
-    for chatty in ("uvicorn.access", "httpx", "asyncio"):
+    for chatty in ("uvicorn.access", "httpx2", "httpcore2", "asyncio"):
         logging.getLogger(chatty).setLevel(max(level, logging.WARNING))
     return handler

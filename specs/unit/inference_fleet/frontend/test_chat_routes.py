@@ -1,0 +1,376 @@
+"""Chat through real replicas, real tunnels and scripted model processes: locally, relayed, broken, abandoned."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+import pytest
+
+from .served import EVENTS_HEAD, TIMINGS, answer, backend, chunk, hang, served, until, worker
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from .served import Served
+
+ASK: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
+REPLY = json.dumps({"choices": [{"message": {"content": "hello yourself"}}]}).encode()
+
+
+async def _answer_events(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.write(EVENTS_HEAD + chunk(b'data: {"n": 1}\n\n') + chunk(b"data: [DONE]\n\n") + chunk(b""))
+    await writer.drain()
+
+
+@pytest.mark.holds("B-49", "B-6")
+def test_chat_goes_through_the_tunnel_where_it_is_held_and_relayed_from_everywhere_else(
+    url: str, tmp_path: Path
+) -> None:
+    async def story() -> None:
+        async with (
+            backend(answer(REPLY)) as process,
+            served(url, tmp_path) as owner,
+            served(url, tmp_path, instance_id="b") as other,
+            worker(owner, models={"m": process}) as held,
+        ):
+            await owner.admin()
+            await other.admin()
+
+            local = await owner.http.post("/v1/chat/completions", json=ASK)
+            relayed = await other.http.post("/v1/chat/completions", json=ASK)
+
+            assert local.content == relayed.content == REPLY
+            assert local.headers["x-blackstart-route"] == "local"
+            assert relayed.headers["x-blackstart-route"] == "relayed"
+            assert relayed.headers["x-blackstart-node"] == held.node_id
+            (node,) = (await other.http.get("/api/nodes")).json()
+            assert node["owner"] == "a"
+            assert await owner.metric("blackstart_relayed_bytes_total") > len(REPLY)
+            assert [request.partition(b"\r\n\r\n")[2] for request in process.requests] == [
+                json.dumps(ASK, separators=(",", ":")).encode()
+            ] * 2
+
+    asyncio.run(story())
+
+
+def test_the_callers_credentials_stay_at_the_replica(url: str, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with (
+            backend(answer(REPLY)) as process,
+            served(url, tmp_path) as front,
+            worker(front, models={"m": process}),
+        ):
+            await front.admin()
+            key = (await front.http.post("/api/auth/keys", json={"name": "k"})).json()["key"]
+            headers = {
+                "Authorization": f"Bearer {key}",
+                "traceparent": "00-" + "a" * 32 + "-" + "b" * 16 + "-01",
+            }
+            assert (
+                await front.http.post("/v1/chat/completions", json=ASK, headers=headers)
+            ).status_code == 200
+
+            (request,) = process.requests
+            head = request.partition(b"\r\n\r\n")[0].lower()
+            assert key.encode().lower() not in request.lower()
+            assert b"cookie" not in head
+            assert b"authorization" not in head
+            assert b"a" * 32 in head, "the caller's trace goes on"
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("relayed", [False, True], ids=["local", "relayed"])
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streaming"])
+def test_a_client_that_hangs_up_ends_the_work_at_the_model_process(
+    url: str,
+    tmp_path: Path,
+    relayed: bool,  # noqa: FBT001 -- parametrised
+    stream: bool,  # noqa: FBT001 -- parametrised
+) -> None:
+    async def before_or_after_the_first_byte(
+        reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        if stream:
+            writer.write(EVENTS_HEAD + chunk(b'data: {"n": 1}\n\n'))
+        await hang(reader, writer)
+
+    async def story() -> None:
+        async with (
+            backend(before_or_after_the_first_byte) as process,
+            served(url, tmp_path) as owner,
+            served(url, tmp_path, instance_id="b") as other,
+            worker(owner, models={"m": process}) as held,
+        ):
+            asked = other if relayed else owner
+            await asked.admin()
+            lines: list[str] = []
+            asking = asyncio.create_task(_read(asked, lines, stream=stream))
+            await until(lambda: process.started == 1 and (lines or not stream))
+            assert asked.replica.in_flight.of(held.node_id) == 1
+            assert process.ended == 0, "the control: it runs for as long as the client is there"
+
+            asking.cancel()
+
+            await until(lambda: process.ended == 1, within_s=TIMINGS.stream_open_s)
+            await until(lambda: asked.replica.in_flight.of(held.node_id) == 0)
+
+    asyncio.run(story())
+
+
+async def _read(asked: Served, lines: list[str], *, stream: bool) -> None:
+    async with asked.http.stream("POST", "/v1/chat/completions", json={**ASK, "stream": stream}) as reply:
+        async for line in reply.aiter_lines():
+            lines.append(line)
+
+
+def test_an_event_stream_that_breaks_ends_in_a_named_error_and_never_as_complete(
+    url: str, tmp_path: Path
+) -> None:
+    async def dies(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(EVENTS_HEAD + chunk(b'data: {"n": 1}\n\ndata: {"n"'))
+        await writer.drain()
+        writer.transport.abort()
+
+    async def ends_early(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(EVENTS_HEAD + chunk(b'data: {"n": 1}\n\n') + chunk(b""))
+        await writer.drain()
+
+    async def story() -> None:
+        async with (
+            backend(dies) as dying,
+            backend(ends_early) as early,
+            backend(_answer_events) as whole,
+            served(url, tmp_path) as front,
+            worker(front, models={"dying": dying, "early": early, "whole": whole}),
+        ):
+            await front.admin()
+            for model, last in (("dying", "stream_broken"), ("early", "stream_broken"), ("whole", "")):
+                reply = await front.http.post(
+                    "/v1/chat/completions", json={**ASK, "model": model, "stream": True}
+                )
+                events = [line for line in reply.text.splitlines() if line]
+                assert events[0] == 'data: {"n": 1}'
+                if last:
+                    error = json.loads(events[-1].removeprefix("data: "))["error"]
+                    assert error["code"] == last, f"{model}: {events}"
+                    assert len(events) == 2
+                else:
+                    assert events[-1] == "data: [DONE]"
+
+    asyncio.run(story())
+
+
+def test_any_other_answer_that_breaks_is_cut_and_not_completed(url: str, tmp_path: Path) -> None:
+    async def dies(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
+        await writer.drain()
+        writer.transport.abort()
+
+    async def story() -> None:
+        async with (
+            backend(dies) as process,
+            served(url, tmp_path) as front,
+            worker(front, models={"m": process}),
+        ):
+            await front.admin()
+            with pytest.raises(httpx2.RemoteProtocolError):
+                await front.http.post("/v1/chat/completions", json=ASK)
+
+    asyncio.run(story())
+
+
+def test_a_break_before_the_first_byte_is_a_named_error_and_is_not_tried_elsewhere(
+    url: str, tmp_path: Path
+) -> None:
+    async def dies(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.transport.abort()
+        await asyncio.sleep(0)
+
+    async def story() -> None:
+        async with (
+            backend(dies) as one,
+            backend(dies) as two,
+            served(url, tmp_path) as front,
+            worker(front, "worker-0", {"m": one}),
+            worker(front, "worker-1", {"m": two}),
+        ):
+            await front.admin()
+            reply = await front.http.post("/v1/chat/completions", json=ASK)
+            assert reply.status_code == 502
+            assert reply.json()["error"]["code"] in {"stream_broken", "backend_failed"}
+            assert one.started + two.started == 1, "a request that may have been worked on is not sent twice"
+
+    asyncio.run(story())
+
+
+@pytest.mark.holds("B-61")
+def test_a_process_its_worker_disowns_is_passed_over_and_its_row_reaped(url: str, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with (
+            backend(answer(REPLY)) as gone,
+            backend(answer(REPLY)) as there,
+            served(url, tmp_path) as front,
+            worker(front, "worker-0", {"m": gone}, serving={}) as disowning,
+            worker(front, "worker-1", {"m": there}) as serving,
+        ):
+            await front.admin()
+            for _ in range(2):
+                reply = await front.http.post("/v1/chat/completions", json=ASK)
+                assert reply.status_code == 200, reply.text
+                assert reply.headers["x-blackstart-node"] == serving.node_id
+            (reap,) = (await front.http.get("/api/reaps")).json()
+            assert (reap["node_id"], reap["action"]) == (disowning.node_id, "model-deleted")
+            assert reap["evidence"]["refusal"] == "unavailable"
+            assert await front.metric('blackstart_dials_total{outcome="answered"}') == 1
+            assert gone.started == 0
+
+    asyncio.run(story())
+
+
+@pytest.mark.holds("B-54", "B-55")
+def test_a_worker_nobody_can_reach_is_no_route_and_loses_nothing(url: str, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with backend(answer(REPLY)) as process, served(url, tmp_path) as front:
+            await front.admin()
+            async with worker(front, models={"m": process}):
+                assert (await front.http.post("/v1/chat/completions", json=ASK)).status_code == 200
+
+            async def departed() -> bool:
+                (node,) = (await front.http.get("/api/nodes")).json()
+                return node["presence"] == "reconnecting"
+
+            await until(departed)
+
+            reply = await front.http.post("/v1/chat/completions", json=ASK)
+
+            assert reply.status_code == 503
+            error = reply.json()["error"]
+            assert error["code"] == "no_route"
+            assert "no route" in error["message"]
+            assert (await front.http.get("/api/reaps")).json() == []
+            (node,) = (await front.http.get("/api/nodes")).json()
+            assert node["model_count"] == 1
+
+            unserved = await front.http.post("/v1/chat/completions", json={**ASK, "model": "other"})
+            assert (unserved.status_code, unserved.json()["error"]["code"]) == (404, "model_not_found")
+
+    asyncio.run(story())
+
+
+def test_a_callers_budget_shortens_and_names_nobody(url: str, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with (
+            backend(hang) as process,
+            served(url, tmp_path) as owner,
+            served(url, tmp_path, instance_id="b") as other,
+            worker(owner, models={"m": process}),
+        ):
+            for asked in (owner, other):
+                await asked.admin()
+                reply = await asked.http.post(
+                    "/v1/chat/completions", json=ASK, headers={"X-Blackstart-Budget-Ms": "200"}
+                )
+                assert (reply.status_code, reply.json()["error"]["code"]) == (504, "deadline_exceeded")
+            await until(lambda: process.ended == process.started == 2)
+            nonsense = await owner.http.post(
+                "/v1/chat/completions", json=ASK, headers={"X-Blackstart-Budget-Ms": "0"}
+            )
+            assert nonsense.status_code == 400
+
+    asyncio.run(story())
+
+
+def test_load_spreads_over_candidates_by_what_is_in_flight(url: str, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with (
+            backend(hang) as one,
+            backend(hang) as two,
+            served(url, tmp_path) as front,
+            worker(front, "worker-0", {"m": one}),
+            worker(front, "worker-1", {"m": two}),
+        ):
+            await front.admin()
+            asking = [
+                asyncio.create_task(front.http.post("/v1/chat/completions", json=ASK)) for _ in range(6)
+            ]
+            await until(lambda: one.started + two.started == 6)
+            assert one.started == two.started == 3
+            counts = {node["in_flight_count"] for node in (await front.http.get("/api/nodes")).json()}
+            assert counts == {3}
+            for task in asking:
+                task.cancel()
+            await until(lambda: one.ended + two.ended == 6)
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        (b"", 400, "invalid"),
+        (b"not json", 400, "invalid"),
+        (b'{"messages": []}', 400, "invalid"),
+        (b'{"model": 5}', 400, "invalid"),
+        (b'{"model": "a\\u0000b"}', 400, "invalid"),
+        (b'{"model": "a\\u202eb"}', 400, "invalid"),
+        (b'{"model": "' + b"x" * 300 + b'"}', 400, "invalid"),
+        (b'{"model": "m", "x": ' + b"[" * 10_000 + b"]" * 10_000 + b"}", 400, "invalid"),
+        (b'{"model": "m", "stream": "yes"}', 400, "invalid"),
+    ],
+)
+def test_bad_input_is_a_named_error(url: str, tmp_path: Path, body: bytes, status: int, code: str) -> None:
+    async def story() -> None:
+        async with served(url, tmp_path) as front:
+            assert (await front.http.post("/v1/chat/completions", content=body)).status_code == 401
+            await front.admin()
+            reply = await front.http.post("/v1/chat/completions", content=body)
+            assert (reply.status_code, reply.json()["error"]["code"]) == (status, code)
+
+    asyncio.run(story())
+
+
+def test_a_body_at_the_cap_passes_and_one_byte_more_does_not(url: str, tmp_path: Path) -> None:
+    cap = 8 * 1024 * 1024
+
+    def padded(size: int) -> bytes:
+        head, tail = b'{"model": "m", "pad": "', b'"}'
+        return head + b"x" * (size - len(head) - len(tail)) + tail
+
+    async def story() -> None:
+        async with (
+            backend(answer(REPLY)) as process,
+            served(url, tmp_path) as front,
+            worker(front, models={"m": process}),
+        ):
+            await front.admin()
+            at, past = padded(cap), padded(cap + 1)
+            assert (await front.http.post("/v1/chat/completions", content=at)).content == REPLY
+            assert process.requests[0].endswith(at)
+            for content in (past, _in_pieces(past)):
+                reply = await front.http.post("/v1/chat/completions", content=content)
+                assert (reply.status_code, reply.json()["error"]["code"]) == (413, "body_too_large")
+            assert len(process.requests) == 1
+
+    asyncio.run(story())
+
+
+async def _in_pieces(body: bytes) -> Any:
+    for at in range(0, len(body), 1 << 20):
+        yield body[at : at + (1 << 20)]
+
+
+def test_models_are_what_somebody_can_serve_now(url: str, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with backend(answer(REPLY)) as process, served(url, tmp_path) as front:
+            assert (await front.http.get("/v1/models")).status_code == 401
+            await front.admin()
+            assert (await front.http.get("/v1/models")).json()["data"] == []
+            async with worker(front, models={"m": process}):
+                (model,) = (await front.http.get("/v1/models")).json()["data"]
+                assert model["id"] == "m"
+
+    asyncio.run(story())
