@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from testcontainers.community.postgres import PostgresContainer
 from testcontainers.core.config import ConnectionMode, testcontainers_config
+from testcontainers.core.container import DockerContainer
 
 from blackstart.infra import admin
 from blackstart.infra.engine import (
@@ -43,7 +44,6 @@ DEFAULT_IMAGE = "postgres:17-alpine"
 LEFTOVERS_S = 24 * 3600.0
 _INSIDE = 5432
 _USER = "postgres"
-_LOOK_EVERY_S = 0.1
 _SETTINGS = ("-c", "fsync=off", "-c", "full_page_writes=off", "-c", "max_connections=400")
 
 
@@ -117,9 +117,7 @@ def _start(
     run: Run, engine: Engine, *, image: str, name: str, password: str, budgets: Budgets
 ) -> PostgresServer:
     local = engine.address.startswith("unix://")
-    _configure(host="127.0.0.1" if local else urlsplit(engine.address).hostname, within_s=budgets.start_s)
-    lease = lease_ports(1, run=run.id, purpose="postgres-container")
-    published: Any = ("127.0.0.1", lease.ports[0]) if local else lease.ports[0]
+    _configure(host="127.0.0.1" if local else urlsplit(engine.address).hostname)
     container = PostgresContainer(
         image,
         username=_USER,
@@ -132,35 +130,41 @@ def _start(
         labels={RUN_LABEL: run.id, HOST_LABEL: host_identity()},
         network="bridge",  # the default one; testcontainers would look for the network of a container around us
     )
-    container.ports = {f"{_INSIDE}/tcp": published}
-    container.start()
-    host = container.get_container_host_ip()
-    container.get_docker_client().client.close()
-    facts = PostgresServer(
-        provider="container",
-        version=0,
-        host=host,
-        port=lease.ports[0],
-        user=_USER,
-        password=password,
-        origin=f"{image} on engine {engine.version}",
-        container=name,
-    )
-    version = admin.wait_until_answers(
-        facts.url(), within_s=budgets.start_s, answer_s=budgets.answer_s, died=lambda: "", thing=name
-    )
+
+    def died() -> str:
+        return "" if engine.runs(name) else "the container has ended"
+
+    with lease_ports(
+        1, run=run.id, purpose="postgres-container"
+    ) as lease:  # ours until the engine has bound it
+        published: Any = ("127.0.0.1", lease.ports[0]) if local else lease.ports[0]
+        container.ports = {f"{_INSIDE}/tcp": published}
+        DockerContainer.start(container)  # without its own wait, which goes on for a container that has ended
+        host = container.get_container_host_ip()
+        container.get_docker_client().client.close()
+        facts = PostgresServer(
+            provider="container",
+            version=0,
+            host=host,
+            port=lease.ports[0],
+            user=_USER,
+            password=password,
+            origin=f"{image} on engine {engine.version}",
+            container=name,
+        )
+        version = admin.wait_until_answers(
+            facts.url(), within_s=budgets.start_s, answer_s=budgets.answer_s, died=died, thing=name
+        )
     admin.require_version(version, thing="image", value=image)
     return PostgresServer(**{**facts.to_state(), "version": version})
 
 
-def _configure(*, host: str | None, within_s: float) -> None:
+def _configure(*, host: str | None) -> None:
     """The run's own settings, whatever the environment said when testcontainers was imported."""
     testcontainers_config.ryuk_disabled = True
     testcontainers_config.connection_mode_override = ConnectionMode.docker_host
     if testcontainers_config.tc_host_override is None:
         testcontainers_config.tc_host_override = host
-    testcontainers_config.sleep_time = _LOOK_EVERY_S
-    testcontainers_config.max_tries = max(1, int(within_s / _LOOK_EVERY_S))
 
 
 def _remove_partial(engine: Engine, name: str, log: Path) -> None:

@@ -83,6 +83,16 @@ class Engine:
         )
         return told
 
+    def runs(self, name: str) -> bool:
+        """Whether a container is there and has not ended."""
+        try:
+            told = json.loads(self.request("GET", f"/containers/{name}/json"))
+        except EngineError as error:
+            if ": 404 " in str(error):
+                return False
+            raise
+        return bool(told["State"]["Running"])
+
     def remove(self, name: str, *, log: Path | None = None) -> bool:
         """End and remove a container, its anonymous volumes too; whether it was there. Its log is kept first."""
         if log is not None:

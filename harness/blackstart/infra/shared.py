@@ -65,18 +65,19 @@ def _embedded(
 ) -> tuple[PostgresServer, int]:
     installed = installation(scratch)
     data_dir = new_data_folder(scratch, installed, NODE, within_s=budgets.start_s)
-    server, handle = start_server(
-        run,
-        spawner,
-        installed,
-        data_dir=data_dir,
-        lease=lease_ports(1, run=run.id, purpose=NODE),
-        node=NODE,
-        spec=SPEC,
-        incarnation=1,
-        shared=True,
-        budgets=budgets,
-    )
+    with lease_ports(1, run=run.id, purpose=NODE) as lease:  # ours until the server has bound it
+        server, handle = start_server(
+            run,
+            spawner,
+            installed,
+            data_dir=data_dir,
+            lease=lease,
+            node=NODE,
+            spec=SPEC,
+            incarnation=1,
+            shared=True,
+            budgets=budgets,
+        )
     return server, handle.identity.started
 
 

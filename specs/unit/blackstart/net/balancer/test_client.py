@@ -270,17 +270,21 @@ def test_a_client_that_leaves_in_the_middle_of_its_head_is_no_request(balancer: 
     assert "Traceback" not in balancer.handle.log.tail()
 
 
-def test_a_restarted_balancer_is_on_its_port_and_knows_its_backends_and_rules(balancer: Balancer) -> None:
-    url, pid = balancer.url, balancer.handle.pid
-    rule = balancer.block(TUNNEL)
-    balancer.restart()
-    assert (balancer.url, balancer.handle.pid != pid) == (url, True)
-    assert get(balancer, "/v1/models")[0] == 200
-    assert get(balancer, "/api/node/n1/tunnel")[0] == 503
-    assert balancer.hits(rule) == 1
-    assert balancer.lift(rule) == 1
-    with pytest.raises(KeyError, match="no such rule"):
-        balancer.lift(rule)
+def test_a_restarted_balancer_is_on_its_port_and_knows_its_backends_and_rules(
+    rig: Rig, backends: list[Backend]
+) -> None:
+    addresses = [backend.address for backend in backends]
+    with Balancer(rig.spawner, rig.run, backends=addresses, node="balancer-again") as balancer:
+        url, pid = balancer.url, balancer.handle.pid
+        rule = balancer.block(TUNNEL)
+        balancer.restart()
+        assert (balancer.url, balancer.handle.pid != pid) == (url, True)
+        assert get(balancer, "/v1/models")[0] == 200
+        assert get(balancer, "/api/node/n1/tunnel")[0] == 503
+        assert balancer.hits(rule) == 1
+        assert balancer.lift(rule) == 1
+        with pytest.raises(KeyError, match="no such rule"):
+            balancer.lift(rule)
 
 
 def test_commands_need_the_token(balancer: Balancer) -> None:

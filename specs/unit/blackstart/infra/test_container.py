@@ -1,0 +1,126 @@
+"""Postgres in a real container; without an engine only what needs none."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+from testcontainers.core.config import testcontainers_config
+
+from blackstart.cluster.waiting import eventually
+from blackstart.infra import Budgets, Infra, InfraError, admin
+from blackstart.infra import container as provider
+from blackstart.infra.container import IMAGE_VARIABLE, container_name, image_name, usable_engine
+from blackstart.infra.engine import RUN_LABEL, Engine, find_engine
+from blackstart.process import Guardian, Spawner
+from blackstart.record import Journal, Run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+WITHIN_S = 10.0
+BUDGETS = Budgets(start_s=20.0)
+
+
+@pytest.fixture
+def engine() -> Engine:
+    found = find_engine()
+    if isinstance(found, str):
+        pytest.skip(f"needs container: {found}")
+    if not found.has_image(image_name()):
+        pytest.skip(f"needs container: the engine at {found.address} has no image {image_name()}")
+    return found
+
+
+@pytest.fixture
+def infra(tmp_path: Path) -> Iterator[Infra]:
+    run = Run.create(tmp_path, argv=["spec"])
+    Guardian.start(run)
+    with (
+        Guardian.connect(run) as lease,
+        Journal(run, writer="spec") as journal,
+        Spawner(run, journal, lease) as spawner,
+        Infra(run, spawner, "container", budgets=BUDGETS) as own,
+    ):
+        yield own
+
+
+def of_run(engine: Engine, run_id: str) -> list[str]:
+    return [container["Names"][0] for container in engine.containers(label=f"{RUN_LABEL}={run_id}")]
+
+
+@pytest.mark.holds("B-177", "B-199", "B-210")
+def test_a_run_has_one_server_in_a_container_of_its_name_with_no_reaper_beside_it(
+    engine: Engine, infra: Infra
+) -> None:
+    server = infra.postgres
+    run_id = infra._run.id
+    assert of_run(engine, run_id) == [f"/{container_name(run_id)}"]
+    assert testcontainers_config.ryuk_disabled
+    assert not [tag for tag in engine.images() if "ryuk" in tag]
+    database = infra.database()
+    with psycopg.connect(database.url) as connection:
+        assert connection.info.server_version == server.version >= admin.OLDEST
+    assert f"container ({image_name()} on engine {engine.version}): 1 databases" in infra.report()
+    assert infra._run.facts()["providers"]["postgres"]["provider"] == "container"
+
+
+def test_a_container_that_does_not_come_up_is_removed_and_its_log_kept(
+    engine: Engine, infra: Infra, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(provider, "_SETTINGS", ("-c", "no_such_setting=1"))
+    with pytest.raises(InfraError, match=r"the container has ended; try: read "):
+        _ = infra.postgres
+    assert of_run(engine, infra._run.id) == []
+    assert "no_such_setting" in (infra._run.dir / "infra" / "postgres.container.log").read_text()
+
+
+def test_a_killed_user_leaves_no_container(engine: Engine, tmp_path: Path) -> None:
+    code = """
+import sys, time
+from pathlib import Path
+from blackstart.infra import Infra
+from blackstart.process import Guardian, Spawner
+from blackstart.record import Journal, Run
+run = Run.create(Path(sys.argv[1]), argv=["spec"])
+Guardian.start(run)
+lease = Guardian.connect(run)
+infra = Infra(run, Spawner(run, Journal(run, writer="user"), lease), "container")
+infra.postgres
+print(run.id, flush=True)
+time.sleep(600)
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True, env=dict(os.environ)
+    ) as user:
+        assert user.stdout is not None
+        run_id = user.stdout.readline().strip()
+        assert len(of_run(engine, run_id)) == 1, "control: it was there"
+        user.kill()
+    eventually(lambda: of_run(engine, run_id), [], within=WITHIN_S)
+
+
+def test_an_image_that_is_not_there_is_not_pulled_but_told(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    have = image_name()
+    monkeypatch.setenv(IMAGE_VARIABLE, "blackstart/no-such-image:1")
+    with pytest.raises(InfraError, match="image=blackstart/no-such-image:1: is not on the engine") as caught:
+        usable_engine(image_name())
+    assert "try: docker pull blackstart/no-such-image:1" in str(caught.value)
+    assert have in str(caught.value), "an image that would do is not named"
+    assert usable_engine(have) == engine
+
+
+def test_without_an_engine_a_container_is_an_error_and_nothing_else_is_taken(
+    infra: Infra, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "unix:///absent/docker.sock")
+    with pytest.raises(InfraError, match=r"postgres=container: no container engine: .*; try: start one"):
+        infra.database()
+    assert "never asked for" in infra.report()
