@@ -100,6 +100,17 @@ class Database:
         async def configure(connection: _BoundedConnection) -> None:
             connection.limit_s = 2 * timings.database_statement_s
 
+        async def check(connection: _BoundedConnection) -> None:
+            # A silent connection costs no round trip; one that was ended means that the others were, too, and the
+            # pool would try them one by one with growing pauses.
+            if not _has_something_to_say(connection):
+                return
+            try:
+                await AsyncConnectionPool.check_connection(connection)
+            except psycopg.Error:
+                await pool.drain()
+                raise
+
         pool = AsyncConnectionPool(
             conninfo,
             connection_class=_BoundedConnection,
@@ -108,7 +119,7 @@ class Database:
             max_size=_POOL_MAX,
             open=False,
             configure=configure,
-            check=_check_if_suspicious,
+            check=check,
             name=name,
             timeout=timings.database_connect_s,
             reconnect_timeout=timings.instance_beat_s,
@@ -192,15 +203,11 @@ def require_server_version(version: int, *, where: str) -> None:
         )
 
 
-async def _check_if_suspicious(connection: _BoundedConnection) -> None:
-    """Ask the server whether an idle connection works, but only if it has something to say or has hung up.
-
-    A server that restarts or ends a session leaves bytes or an end of file behind; a silent one costs no round trip.
-    """
+def _has_something_to_say(connection: _BoundedConnection) -> bool:
+    """Whether an idle connection has unread bytes or an end of file, as one has whose server ended it."""
     poller = select.poll()
     poller.register(connection.pgconn.socket, select.POLLIN)
-    if poller.poll(0):
-        await AsyncConnectionPool.check_connection(connection)
+    return bool(poller.poll(0))
 
 
 @asynccontextmanager

@@ -98,19 +98,31 @@ def test_a_server_that_stands_still_ends_the_wait_from_this_side(url: str) -> No
     asyncio.run(story())
 
 
-def test_a_connection_cut_by_the_server_is_replaced_before_anyone_gets_it(play: Play) -> None:
+def test_connections_cut_by_the_server_are_replaced_at_once_and_before_anyone_gets_them(play: Play) -> None:
     async def story(stage: Stage) -> None:
         other = await stage.another_database("victim")
-        before = await other.row("SELECT pg_backend_pid() AS pid")
-        ended = await stage.database.change(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        used: set[int] = set()
+
+        async def use() -> None:
+            row = await other.row("SELECT pg_backend_pid() AS pid FROM pg_sleep(0.01)")
+            assert row is not None
+            used.add(row["pid"])
+
+        await asyncio.gather(*(use() for _ in range(8)))
+        assert len(used) > 2  # control: several connections are idle now
+        before = set(used)
+        assert await stage.value(
+            "SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity"
             " WHERE application_name = 'victim' AND datname = current_database()"
+        ) >= len(used)
+        used.clear()
+        started = time.monotonic()
+        await use()
+        took = time.monotonic() - started
+        assert used.isdisjoint(before)
+        assert took < stage.timings.instance_liveness_s / 2, (
+            f"{took:.2f} s until a restarted server is used again"
         )
-        assert ended >= 1
-        after = await other.row("SELECT pg_backend_pid() AS pid")
-        assert before is not None
-        assert after is not None
-        assert before["pid"] != after["pid"]
 
     play(story)
 
