@@ -70,6 +70,7 @@ class Session:
         self._handlers: set[asyncio.Task[None]] = set()
         self._work = asyncio.Event()
         self._quiet = asyncio.Event()
+        self._written = False
         self._empty = asyncio.Event()
         self._empty.set()
         self._leaving = asyncio.Event()
@@ -318,19 +319,18 @@ class Session:
     # ---- writing
 
     async def _write(self) -> None:
-        while True:
-            await self._work.wait()
-            self._work.clear()
-            while batch := self._gather():
-                self._quiet.clear()
-                try:
+        try:
+            while True:
+                await self._work.wait()
+                self._work.clear()
+                while batch := self._gather():
                     async with asyncio.timeout(self._timings.write_stall_s):
                         await self._carrier.send(batch)
-                except TimeoutError:
-                    self._end(
-                        Ending(clean=False, cause="the peer stopped reading: a write did not finish in time")
-                    )
-                    return
+                self._quiet.set()
+        except TimeoutError:
+            self._end(Ending(clean=False, cause="the peer stopped reading: a write did not finish in time"))
+        finally:
+            self._written = True
             self._quiet.set()
 
     def _gather(self) -> bytes:
@@ -426,12 +426,16 @@ class Session:
             async with asyncio.timeout(self._timings.keepalive_timeout_s):
                 if self._group is not None:
                     self._guarded(self._mux.go_away)
-                    self._quiet.clear()
-                    self._work.set()
-                    await self._quiet.wait()
+                    await self._flush()
                 await self._carrier.close(code, reason)
         except (TimeoutError, OSError) as error:
             _log.info("tunnel %s: no goodbye to the peer: %r", self.name, error)
+
+    async def _flush(self) -> None:
+        if not self._written:
+            self._quiet.clear()
+            self._work.set()
+            await self._quiet.wait()
 
     def _adopt(self, stream_id: int) -> Stream:
         loop = self._loop or asyncio.get_running_loop()

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import pytest
+
+from inference_fleet.settings import Timings
+from inference_fleet.tunnel.keepalive import Keepalive, Pulse
+
+_T = Timings.drill()
+INTERVAL, TIMEOUT = _T.keepalive_interval_s, _T.keepalive_timeout_s
+
+
+def _keepalive() -> Keepalive:
+    return Keepalive(interval_s=INTERVAL, timeout_s=TIMEOUT, now=0.0)
+
+
+@pytest.mark.holds("T-8")
+def test_a_silent_link_is_pinged_after_the_interval_and_dead_after_the_timeout() -> None:
+    keepalive = _keepalive()
+    assert keepalive.pulse(0.0) == Pulse(ping=False, dead=False, wait_s=INTERVAL)
+    assert keepalive.pulse(INTERVAL) == Pulse(ping=True, dead=False, wait_s=TIMEOUT)
+    assert not keepalive.pulse(INTERVAL + TIMEOUT * 0.999).dead
+    assert keepalive.pulse(INTERVAL + TIMEOUT).dead
+
+
+def test_any_byte_after_the_ping_is_a_sign_of_life() -> None:
+    keepalive = _keepalive()
+    keepalive.pulse(INTERVAL)
+    late = INTERVAL + TIMEOUT * 0.9
+    keepalive.heard(late)
+    pulse = keepalive.pulse(INTERVAL + TIMEOUT)
+    assert not pulse.dead
+    assert pulse.wait_s == pytest.approx(late - TIMEOUT)
+    assert keepalive.pulse(late + INTERVAL).ping, "and the next silence is asked about again"
+
+
+def test_a_busy_link_is_never_pinged() -> None:
+    keepalive = _keepalive()
+    for i in range(100):
+        now = i * INTERVAL / 2
+        keepalive.heard(now)
+        pulse = keepalive.pulse(now)
+        assert not pulse.ping
+        assert pulse.wait_s == pytest.approx(INTERVAL)
+
+
+def test_one_ping_is_outstanding_at_a_time() -> None:
+    keepalive = _keepalive()
+    pings = [keepalive.pulse(INTERVAL + i * TIMEOUT / 10).ping for i in range(10)]
+    assert pings == [True] + [False] * 9
