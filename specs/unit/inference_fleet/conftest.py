@@ -26,22 +26,6 @@ def sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def registration(
-    name: str = "worker", *, credential: str = "secret", boot: str = "boot-0001"
-) -> Registration:
-    return Registration(name=name, node_type="backend", boot_id=boot, credential_sha256=sha256(credential))
-
-
-def heartbeat(*models: str, boot: str = "boot-0001", state: str = "ready") -> Heartbeat:
-    return Heartbeat(
-        boot_id=boot,
-        models=[
-            ModelReport(name=model, port=20051 + place, process_key=f"{model}#{boot}", state=state)
-            for place, model in enumerate(models)
-        ],
-    )
-
-
 @dataclass
 class Stage:
     """The open database of one story and its actors; every `age_*` fails when it matched no row."""
@@ -77,9 +61,27 @@ class Stage:
 
     async def node(self, name: str = "worker", *models: str) -> str:
         """A registered backend node whose ready models are in its heartbeat."""
-        registered = await self.roster().register(registration(name))
-        await self.roster().heartbeat(registered.id, heartbeat(*models))
+        registered = await self.roster().register(self.registration(name))
+        await self.roster().heartbeat(registered.id, self.heartbeat(*models))
         return registered.id
+
+    @staticmethod
+    def registration(
+        name: str = "worker", *, credential: str = "secret", boot: str = "boot-0001"
+    ) -> Registration:
+        return Registration(
+            name=name, node_type="backend", boot_id=boot, credential_sha256=sha256(credential)
+        )
+
+    @staticmethod
+    def heartbeat(*models: str, boot: str = "boot-0001", state: str = "ready") -> Heartbeat:
+        return Heartbeat(
+            boot_id=boot,
+            models=[
+                ModelReport(name=model, port=20051 + place, process_key=f"{model}#{boot}", state=state)
+                for place, model in enumerate(models)
+            ],
+        )
 
     async def another_database(self, name: str) -> Database:
         database = await Database.open(self.url, timings=self.timings, name=name)
