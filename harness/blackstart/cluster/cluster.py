@@ -193,10 +193,11 @@ class Cluster:
                 self._closing.set()
                 raise
         errors = [error for future in futures if (error := future.exception()) is not None]
-        if len(errors) == 1:
-            raise errors[0]
         if errors:
-            raise BaseExceptionGroup(f"{len(errors)} of {len(nodes)} nodes failed", errors)
+            first, *others = errors
+            for other in others:
+                first.add_note(f"also: {other}")
+            raise first
 
     def _release(self) -> None:
         while self._leases:

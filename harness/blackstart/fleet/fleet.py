@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import httpx2
 
     from blackstart.cluster.node import Node
-    from blackstart.core.topology import Place
+    from blackstart.core.topology import Place, Service
     from blackstart.fleet.options import FleetOptions
     from blackstart.infra import Infra, PostgresServer
     from blackstart.process import Spawner
@@ -46,10 +46,13 @@ class Fleet(Cluster):
         """Makes the database and the balancer; `start` brings up the processes."""
         self.options = options
         self.secrets = Secrets()
-        self._infra = infra
         self._admin: Admin | None = None
         self._records: Records | None = None
         self._probes: dict[int, RosterProbe] = {}
+        # before any address is leased: the run's server may come up for this, and it outlives this fleet
+        self.server = infra.own_server(spec=spec) if options.own_postgres else None
+        self._database = infra.database(prepare=migrate_sync) if self.server is None else None
+        self._own_database = "" if self.server is None else self.server.database(prepare=migrate_sync)
         topology = topology_of(
             options,
             self.secrets,
@@ -59,9 +62,6 @@ class Fleet(Cluster):
         )
         super().__init__(topology, run=run, spawner=spawner, journal=journal, spec=spec)
         try:
-            self.server = infra.own_server(spec=spec) if options.own_postgres else None
-            self._database = infra.database(prepare=migrate_sync) if self.server is None else None
-            self._own_database = "" if self.server is None else self.server.database(prepare=migrate_sync)
             self.balancer = Balancer(spawner, run, spec=spec, backends=self._addresses())
         except BaseException:
             self._release()
@@ -97,6 +97,11 @@ class Fleet(Cluster):
     def workers(self) -> tuple[Node, ...]:
         """The workers that serve models."""
         return self.group("worker")
+
+    @property
+    def worker_service(self) -> Service:
+        """How this fleet's workers are started."""
+        return next(group.service for group in self.topology.groups if group.service.name == "worker")
 
     def frontend(self, index: int) -> Node:
         """Replica number `index`; one that is not there is an error, never the first."""
@@ -220,6 +225,10 @@ class Fleet(Cluster):
         """The ownership row as it lies in the database, its owner dead or alive."""
         return self.records.owner_row(self.node_id(worker))
 
+    def worker_environ(self, worker: int) -> dict[str, str]:
+        """The environment a worker really has, from the kernel: what was meant for it proves nothing."""
+        return self.worker(worker).handle.environ
+
     def stats(self, worker: int) -> BackendStats:
         """The worker's model process's own counters, read on its loopback."""
         model = model_of(self.worker(worker).index)
@@ -239,7 +248,7 @@ class Fleet(Cluster):
     def get(self, path: str, *, via: int, signed_in: bool = True) -> httpx2.Response:
         """`GET` at a replica, with the administrator's session unless told otherwise."""
         headers = self.admin.session if signed_in else {}
-        with client_of(self.frontend(via).url, within=self.timings.handshake_s, headers=headers) as client:
+        with client_of(self.frontend(via).url, within=self._answer_s, headers=headers) as client:
             return client.get(path)
 
     def chat(self, *, via: int, model: str = "babbler-0", **options: Any) -> Chat:
@@ -276,6 +285,12 @@ class Fleet(Cluster):
             body,
             within=self.timings.request_s,
         )
+
+    @property
+    def _answer_s(self) -> float:
+        """A replica answers within this, also when it first waits for a database that is not there."""
+        timings = self.timings
+        return timings.database_connect_s + timings.database_statement_s + timings.handshake_s
 
     @property
     def admin(self) -> Admin:

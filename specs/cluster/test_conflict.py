@@ -1,0 +1,71 @@
+"""Two processes with one node's credential: the newest has the tunnel, both are named, and they cannot fight fast."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from blackstart.cluster.waiting import eventually
+from blackstart.fleet.strangers import stranger
+
+if TYPE_CHECKING:
+    from blackstart.fleet import Fleet
+
+
+@pytest.mark.holds("B-156")
+@pytest.mark.cluster(frontends=2, workers=1)
+def test_two_boots_of_one_node_are_named_counted_and_damped(fleet: Fleet) -> None:
+    first = _row(fleet)
+    assert first["conflicts"] == 0, "there was a conflict before there were two"
+    credential = fleet.worker(0).place.data_dir / "node-credential"
+    timings = fleet.timings
+    with stranger(fleet, "worker-0", credential=credential) as twin:
+        seen = eventually(
+            lambda: _row(fleet),
+            lambda row: row["conflicts"] > 0,
+            within=timings.start_s,
+            watch=[twin, *fleet.watch],
+        )
+        assert {seen["boot_id"], seen["previous_boot_id"]} > {first["boot_id"]}
+        twin_boot = seen["boot_id"] if seen["boot_id"] != first["boot_id"] else seen["previous_boot_id"]
+        # named in the roster, both of them, to whoever asks whichever replica
+        for via in (0, 1):
+            reason = fleet.roster(via=via).value("worker-0", "status_reason")
+            assert "boot-conflict" in reason
+            assert first["boot_id"] in reason
+            assert twin_boot in reason
+        # damped: the loser is refused, and told by whom and for how long
+        loser = fleet.worker(0).log
+        said = loser.wait_for(
+            "another boot of this node holds the tunnel", within=2 * timings.conflict_damping_s
+        )
+        assert "boot_conflict" in said.string
+        began = _row(fleet)["conflicts"]
+        eventually(
+            lambda: _row(fleet)["conflicts"] > began,
+            True,
+            within=4 * timings.conflict_damping_s,
+            watch=[twin],
+        )
+        # ... so there is at most one change in each damping window
+        rows = fleet.records.rows(
+            "SELECT extract(epoch FROM clock_timestamp() - boot_changed_at)::float8 AS ago FROM connections"
+        )
+        assert rows[0]["ago"] < 2 * timings.conflict_damping_s
+    text = "".join(frontend.log.text() for frontend in fleet.frontends)
+    assert f"boot {twin_boot} took it from boot {first['boot_id']}" in text
+    assert sum(fleet.metrics(via).total("blackstart_tunnel_conflicts_total") for via in (0, 1)) > 0
+    # the control: alone and started anew it is the newest boot, and nothing is held against the node
+    fleet.worker(0).restart()
+    fleet.wait_ready()
+    within = timings.reconnect_grace_s + 2 * timings.health_tick_s
+    eventually(
+        lambda: fleet.roster(via=0).value("worker-0", "status_reason"), "", within=within, watch=fleet.watch
+    )
+
+
+def _row(fleet: Fleet) -> dict[str, Any]:
+    row = fleet.owner_row(0)
+    assert row is not None
+    return row

@@ -1,0 +1,201 @@
+"""Who may be which node: many at once, twice the same, a stranger under a used name, and those who show nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import http.client
+import secrets
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from blackstart.cluster.waiting import consistently, eventually
+from blackstart.fleet.http import client_of
+from blackstart.fleet.strangers import stranger
+
+if TYPE_CHECKING:
+    import httpx2
+
+    from blackstart.fleet import Fleet
+
+WAITING = """
+SELECT count(*) FROM pg_stat_activity
+WHERE datname = current_database() AND wait_event_type = 'Lock' AND strpos(query, 'INSERT INTO nodes') > 0
+"""
+
+
+@pytest.mark.holds("B-191", "B-86")
+@pytest.mark.cluster(frontends=2, workers=0)
+def test_eight_workers_that_register_in_the_same_moment_are_eight_nodes(fleet: Fleet) -> None:
+    names = [f"worker-{index}" for index in range(8)]
+    # nobody gets further than the lock, so that what happens after it happens at once
+    with psycopg.connect(fleet.database_url) as holder, contextlib.ExitStack() as stack:
+        holder.execute("LOCK TABLE nodes IN SHARE ROW EXCLUSIVE MODE")
+        workers = [stack.enter_context(stranger(fleet, name)) for name in names]
+        within = fleet.timings.start_s
+        eventually(lambda: _waiting(fleet) >= 4, True, within=within, watch=[*workers, *fleet.frontends])
+        assert fleet.records.rows("SELECT count(*) FROM nodes")[0]["count"] == 0
+        holder.rollback()
+        eventually(lambda: fleet.roster(via=1).names, tuple(names), within=within, watch=workers)
+        eventually(
+            lambda: {entry.presence for entry in fleet.roster(via=0).nodes},
+            {"connected"},
+            within=within,
+            watch=workers,
+        )
+        look = fleet.roster(via=0)
+        assert len(look.ids) == 8
+        assert look.ids == fleet.roster(via=1).ids
+        assert len({entry.raw["epoch"] for entry in look.nodes}) == 8
+        logs = "".join(worker.log.text() for worker in workers)
+        assert "Traceback" not in logs
+    for frontend in fleet.frontends:
+        assert "unexpected failure" not in frontend.log.text()
+
+
+@pytest.mark.holds("B-86")
+@pytest.mark.cluster(frontends=1, workers=1)
+def test_a_used_name_with_another_credential_is_refused_while_its_holder_lives_and_taken_over_when_it_is_stale(
+    fleet: Fleet,
+) -> None:
+    holder = fleet.node_id(0)
+    refused = _register(fleet, "worker-0")
+    assert refused.status_code == 409
+    assert refused.json()["error"]["code"] == "name_taken"
+    assert holder in refused.json()["error"]["message"]
+    assert int(refused.headers["Retry-After"]) >= 1
+    assert fleet.status(0, via=0) == "healthy", "the refused stranger changed the holder"
+    fleet.worker(0).kill()
+    timings = fleet.timings
+    within = timings.heartbeat_stale_s + timings.instance_liveness_s + timings.health_tick_s
+    taken = eventually(
+        lambda: _register(fleet, "worker-0"),
+        lambda answer: answer.status_code == 201,
+        within=within,
+        every=timings.heartbeat_s,
+    )
+    assert taken.json()["id"] == holder
+    reaps = fleet.get("/api/reaps", via=0).json()
+    assert any("credential" in reap["action"] and reap["node_id"] == holder for reap in reaps), reaps
+    # the one whose credential was replaced is nobody now
+    assert _beat(fleet, holder, credential="not-the-credential").status_code == 401
+
+
+@pytest.mark.holds("B-84", "B-182")
+@pytest.mark.cluster(frontends=1, workers=1)
+def test_a_worker_restarted_with_its_credential_is_the_same_node_and_one_without_it_waits_for_its_old_self(
+    fleet: Fleet,
+) -> None:
+    first = fleet.node_id(0)
+    fleet.worker(0).restart()
+    fleet.wait_ready()
+    assert fleet.roster(via=0).ids == {first}
+    # cold: the credential is gone, so it is a stranger under a used name until its old self is stale
+    fleet.worker(0).restart(cold=True)
+    fleet.wait_ready()
+    assert fleet.roster(via=0).ids == {first}
+    assert fleet.chat(via=0).ok
+    fleet.worker(0).log.wait_for("name_taken", within=fleet.timings.heartbeat_s)
+
+
+@pytest.mark.holds("B-90")
+@pytest.mark.cluster(frontends=1, workers=1)
+def test_a_worker_told_to_do_without_its_tunnel_never_becomes_visible(fleet: Fleet) -> None:
+    with stranger(fleet, "worker-9", BLACKSTART_TUNNEL="false") as blind:
+        ended = blind.wait(within=fleet.timings.start_s)
+        assert ended is not None, "it runs"
+        assert ended.code == 2
+        assert "BLACKSTART_TUNNEL=false" in blind.log.text()
+        consistently(lambda: fleet.roster(via=0).names, ("worker-0",), during=2 * fleet.timings.heartbeat_s)
+    # the control: without that word the same command registers
+    with stranger(fleet, "worker-9") as seeing:
+        names = ("worker-0", "worker-9")
+        eventually(lambda: fleet.roster(via=0).names, names, within=fleet.timings.start_s, watch=[seeing])
+
+
+@pytest.mark.holds("B-83", "B-153")
+@pytest.mark.cluster(frontends=1, workers=1)
+@pytest.mark.parametrize("credential", [None, "", "x", "Ünicode-secret", "y" * 5000])
+def test_a_dial_without_the_nodes_credential_is_401_before_any_upgrade(
+    fleet: Fleet, credential: str | None
+) -> None:
+    status, headers = _dial(fleet, fleet.node_id(0), credential)
+    assert status == 401
+    assert "upgrade" not in {name.lower() for name in headers}
+    assert fleet.owner_index(0) == 0, "the refused dial disturbed the tunnel"
+
+
+@pytest.mark.holds("B-83")
+@pytest.mark.cluster(frontends=1, workers=1)
+def test_a_replica_without_secrets_authorises_nobody(fleet: Fleet) -> None:
+    node = fleet.frontend(0)
+    assert _register(fleet, "somebody").status_code == 201  # the control: with its secrets it does
+    node.kill()
+    node.set_env(BLACKSTART_REGISTRATION_TOKEN="", BLACKSTART_CLUSTER_SECRET="")
+    node.start()
+    for token in (None, "x", fleet.secrets.registration_token):
+        assert _register(fleet, "somebody-else", token=token).status_code == 401
+    for shown in ("", " "):  # by hand: a client library refuses to send such a header
+        assert _by_hand(fleet, "POST", "/api/node/register", {"Authorization": f"Bearer {shown}"})[0] == 401
+    status, _ = _dial(fleet, "", None, path="/api/cluster/peer")
+    assert status == 401
+    assert "somebody-else" not in fleet.roster(via=0).names
+
+
+def _waiting(fleet: Fleet) -> int:
+    return int(fleet.records.rows(WAITING)[0]["count"])
+
+
+_OWN = object()
+
+
+def _register(fleet: Fleet, name: str, *, token: Any = _OWN) -> httpx2.Response:
+    shown = fleet.secrets.registration_token if token is _OWN else token
+    body = {
+        "name": name,
+        "node_type": "backend",
+        "boot_id": secrets.token_hex(8),
+        "credential_sha256": hashlib.sha256(secrets.token_bytes(32)).hexdigest(),
+        "capacity": {},
+        "labels": {},
+    }
+    headers = {} if shown is None else {"Authorization": f"Bearer {shown}"}
+    with client_of(fleet.frontend(0).url, within=fleet.timings.handshake_s) as client:
+        return client.post("/api/node/register", json=body, headers=headers)
+
+
+def _beat(fleet: Fleet, node_id: str, *, credential: str) -> httpx2.Response:
+    with client_of(fleet.frontend(0).url, within=fleet.timings.handshake_s) as client:
+        body = {"boot_id": secrets.token_hex(8), "models": [], "capacity": {}}
+        return client.post(
+            f"/api/node/{node_id}/heartbeat", json=body, headers={"Authorization": f"Bearer {credential}"}
+        )
+
+
+def _dial(
+    fleet: Fleet, node_id: str, credential: str | None, *, path: str | None = None
+) -> tuple[int, dict[str, str]]:
+    """An upgrade request: the status and headers of whatever answers it."""
+    headers = {
+        "Connection": "Upgrade",
+        "Upgrade": "websocket",
+        "Sec-WebSocket-Version": "13",
+        "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+        "Sec-WebSocket-Protocol": "blackstart.tunnel.v1",
+        "X-Blackstart-Boot": secrets.token_hex(8),
+        "X-Blackstart-Seen-Epoch": "0",
+    }
+    if credential is not None:
+        headers["Authorization"] = f"Bearer {credential}".encode().decode("latin-1")
+    return _by_hand(fleet, "GET", path or f"/api/node/{node_id}/tunnel", headers)
+
+
+def _by_hand(fleet: Fleet, method: str, path: str, headers: dict[str, str]) -> tuple[int, dict[str, str]]:
+    place, within = fleet.frontend(0).place, fleet.timings.handshake_s
+    with contextlib.closing(http.client.HTTPConnection(place.host, place.port, timeout=within)) as connection:
+        connection.request(method, path, headers=headers)
+        answer = connection.getresponse()
+        answer.read()
+        return answer.status, dict(answer.getheaders())

@@ -1,0 +1,158 @@
+"""Every byte to a worker goes through the tunnel it dialled, wherever the request came in, and through nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from blackstart.cluster.waiting import eventually
+from blackstart.fleet.chat import Result
+from inference_fleet.auth import PeerTokens
+from inference_fleet.cluster import Owner
+from inference_fleet.frontend.peer_dial import PeerDialer
+from inference_fleet.route import PeerLinks, SharedClock
+from inference_fleet.route.outcomes import carries_absence
+from inference_fleet.settings import Deadline
+from inference_fleet.tunnel import Refusal, StreamRefused, StreamRequest
+
+if TYPE_CHECKING:
+    from blackstart.fleet import Fleet
+
+
+@pytest.mark.holds("B-222", "B-197")
+@pytest.mark.cluster(frontends=2, workers=1)
+def test_a_worker_without_any_address_is_reached_through_its_tunnel(fleet: Fleet) -> None:
+    node = fleet.roster(via=0).node("worker-0")
+    assert node is not None
+    for key in ("address", "http_address"):
+        assert node.present_and_empty(key), f"{key}: {node.text(key)!r}"
+        assert not node.present_and_empty(f"{key}_moved")  # the control: a key that is not there is not empty
+    chat = fleet.chat(via=0, seed=7)
+    assert (chat.result, chat.route, chat.node) == (Result.COMPLETE, "local", node.id)
+    row = fleet.owner_row(0)
+    assert row is not None
+    assert row["owner"] == "frontend-0", "the row does not name the replica that served"
+
+
+@pytest.mark.holds("B-223")
+@pytest.mark.cluster(frontends=2, workers=1)
+def test_a_request_at_the_replica_that_does_not_own_the_worker_is_relayed(fleet: Fleet) -> None:
+    before = fleet.wait_owner(0, 0)
+    # the first request ever for this model
+    chat = fleet.chat(via=1, seed=7)
+    after = fleet.owner_of(0)
+    assert after == before, "the worker moved meanwhile: a 200 would prove no relay"
+    assert (chat.result, chat.route) == (Result.COMPLETE, "relayed")
+    assert fleet.metrics(0).value("blackstart_relayed_bytes_total") > 0
+    # the control: at the owner the same request is not relayed, and says the same
+    direct = fleet.chat(via=0, seed=7)
+    assert (direct.route, direct.text) == ("local", chat.text)
+
+
+@pytest.mark.holds("B-223")
+@pytest.mark.cluster(frontends=2, workers=1)
+def test_a_relayed_stream_says_what_a_local_one_says(fleet: Fleet) -> None:
+    texts = {}
+    for via in (0, 1):
+        pending = fleet.open_chat(via=via, seed=11, stream=True, max_tokens=48)
+        texts[via] = pending.wait(within=fleet.timings.request_s)
+    assert {via: chat.route for via, chat in texts.items()} == {0: "local", 1: "relayed"}
+    assert texts[0].text == texts[1].text
+    assert texts[0].pieces > 1
+    assert (
+        fleet.chat(via=0, seed=12, max_tokens=48).text != texts[0].text
+    )  # the control: another seed differs
+
+
+@pytest.mark.holds("B-225", "B-194")
+@pytest.mark.cluster(frontends=2, workers=1, timings_s={"reconnect_grace_s": 60.0})
+def test_without_its_tunnel_a_worker_is_reached_by_nobody_and_with_it_again(fleet: Fleet) -> None:
+    assert fleet.chat(via=0).ok
+    beat = fleet.roster(via=0).value("worker-0", "last_heartbeat")
+    rule = fleet.block_tunnel(0)
+    timings = fleet.timings
+    eventually(lambda: fleet.owner_of(0), None, within=timings.keepalive_timeout_s, watch=fleet.watch)
+    eventually(
+        lambda: fleet.balancer.hits(rule) > 0,
+        True,
+        within=2 * timings.reconnect_backoff_max_s,
+        watch=fleet.watch,
+    )
+    # registration and heartbeats still pass
+    eventually(
+        lambda: fleet.roster(via=0).value("worker-0", "last_heartbeat") > beat,
+        True,
+        within=4 * timings.heartbeat_s,
+        watch=fleet.watch,
+    )
+    assert fleet.status(0, via=0) == "healthy", "inside the grace nobody is demoted"
+    for via in (0, 1):
+        chat = fleet.chat(via=via)
+        assert (chat.result, chat.error) == (Result.ERROR, "no_route"), str(chat)
+        assert "no route" in chat.why
+    # nothing else is changed
+    fleet.lift(rule)
+    within = 2 * timings.reconnect_backoff_max_s + timings.handshake_s
+    eventually(lambda: fleet.chat(via=0).ok, True, within=within, watch=fleet.watch)
+    assert fleet.chat(via=1).ok
+
+
+@pytest.mark.holds("B-227")
+@pytest.mark.cluster(frontends=1, workers=1)
+def test_a_relay_for_a_node_nobody_holds_is_answered_not_owner_and_claims_no_absence(fleet: Fleet) -> None:
+    began = time.monotonic()
+    refused = asyncio.run(_relay(fleet, node="node-nobody-holds", epoch=1))
+    assert isinstance(refused, StreamRefused)
+    assert refused.refusal is Refusal.NOT_OWNER
+    assert not refused.evidence, "a replica's answer is no word of the worker"
+    assert not carries_absence(refused)
+    assert time.monotonic() - began < fleet.timings.relay_frame_s, "it was a deadline and no answer"
+    # the control: the same link relays to a worker that is held here
+    owner = fleet.wait_owner(0, 0)
+    assert asyncio.run(_relay(fleet, node=fleet.node_id(0), epoch=owner.epoch)) is None
+    stale = asyncio.run(_relay(fleet, node=fleet.node_id(0), epoch=owner.epoch + 1))
+    assert isinstance(stale, StreamRefused)
+
+
+@pytest.mark.holds("B-227")
+@pytest.mark.cluster(frontends=1, workers=1)
+def test_a_peer_without_the_clusters_secret_gets_no_link(fleet: Fleet) -> None:
+    refused = asyncio.run(_relay(fleet, node=fleet.node_id(0), epoch=1, secret="another secret"))
+    assert refused is not None
+    assert not isinstance(refused, StreamRefused), "a stranger was let in and answered"
+    assert "401" in str(refused)
+
+
+async def _relay(fleet: Fleet, *, node: str, epoch: int, secret: str | None = None) -> Exception | None:
+    """Play a replica: ask replica 0 for a stream to `node`; None when it was given."""
+    timings = fleet.timings
+    tokens = PeerTokens(
+        cluster_secret=fleet.secrets.cluster if secret is None else secret,
+        instance_id="frontend-played-by-a-spec",
+        ttl_s=timings.peer_token_ttl_s,
+    )
+    links = PeerLinks(
+        instance_id="frontend-played-by-a-spec",
+        dial=PeerDialer(tokens=tokens, clock=SharedClock(time.time()), timings=timings),
+        timings=timings,
+    )
+    running = asyncio.create_task(links.run())
+    try:
+        await asyncio.sleep(0)
+        owner = Owner(instance_id="frontend-0", address=fleet.frontend(0).place.address, epoch=epoch)
+        request = StreamRequest(tag="http", target="", node=node, epoch=epoch)
+        stream = await links.open(owner, request, deadline=Deadline.after(timings.stream_open_s))
+    except Exception as error:  # noqa: BLE001 - what it is, is what the spec asks
+        return error
+    else:
+        stream.abort()
+        return None
+    finally:
+        await links.close(Deadline.after(timings.drain_wait_s))
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
