@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -12,7 +11,7 @@ from inference_fleet.frontend import bodies, gate
 from inference_fleet.frontend.answers import json_response
 from inference_fleet.frontend.errors import ApiError, retry_after
 from inference_fleet.frontend.passage import Passage
-from inference_fleet.frontend.placement import place
+from inference_fleet.frontend.placement import placed
 from inference_fleet.frontend.tracing import trace_of
 from inference_fleet.settings import Deadline
 
@@ -56,7 +55,7 @@ async def chat(request: Request) -> Passage:
     traceparent = trace_of(request.scope).child().traceparent
     return Passage(
         replica,
-        place=functools.partial(place, replica, wanted.model, deadline=deadline, traceparent=traceparent),
+        place=placed(replica, wanted.model, deadline=deadline, traceparent=traceparent),
         path="/v1/chat/completions",
         body=body,
         headers={

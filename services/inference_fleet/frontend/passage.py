@@ -24,7 +24,7 @@ from inference_fleet.telemetry.logs import bound
 from inference_fleet.tunnel.http import stream_client, tunnel_error
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from contextlib import AbstractAsyncContextManager
 
     from starlette.types import Receive, Scope, Send
 
@@ -46,7 +46,7 @@ class Passage:
         self,
         replica: Replica,
         *,
-        place: Callable[[], Awaitable[Placed]],
+        place: AbstractAsyncContextManager[Placed],
         path: str,
         body: bytes,
         headers: dict[str, str],
@@ -83,12 +83,9 @@ class Passage:
         broken: ApiError
         try:
             async with asyncio.timeout(self._deadline.remaining_s):
-                placed = await self._place()
-                with (
-                    bound(node=placed.candidate.node_id, epoch=placed.opened.epoch),
-                    self._replica.in_flight.counted(placed.candidate.node_id),
-                ):
-                    await self._pass(placed, send)
+                async with self._place as placed:
+                    with bound(node=placed.candidate.node_id, epoch=placed.opened.epoch):
+                        await self._pass(placed, send)
         except TimeoutError:
             broken = ApiError(
                 "deadline_exceeded", "the request's time ran out before its answer was complete"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -12,6 +13,8 @@ from inference_fleet.store import DatabaseUnavailable
 from inference_fleet.tunnel import TAG_BACKEND
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from inference_fleet.frontend.replica import Replica
     from inference_fleet.roster.frontend import Candidate
     from inference_fleet.route import Opened
@@ -28,34 +31,54 @@ class Placed:
     opened: Opened
 
 
-async def place(replica: Replica, model: str, *, deadline: Deadline, traceparent: str) -> Placed:
+@contextlib.asynccontextmanager
+async def placed(
+    replica: Replica, model: str, *, deadline: Deadline, traceparent: str
+) -> AsyncIterator[Placed]:
     """The first candidate a stream opens to: fewest requests in flight first, equals in turn.
 
-    What a worker itself says about a process is evidence, and that process's row is reaped; what this replica
-    could not do is none, and the next candidate is tried. Nothing was sent to a process that is passed over.
+    A candidate is counted from the moment it is tried, so requests that arrive together see each other. What a
+    worker itself says about a process is evidence, and that process's row is reaped; what this replica could
+    not do is none, and the next candidate is tried. Nothing was sent to a process that is passed over.
     """
     candidates = replica.in_flight.order(await replica.roster.candidates(model))
     if not candidates:
         raise await _nobody(replica, model)
     failures: list[RouteError | WorkerRefused] = []
     for candidate in candidates:
-        parts = StreamParts(
-            tag=TAG_BACKEND,
-            target=f"127.0.0.1:{candidate.port}",
-            process_key=candidate.process_key,
-            traceparent=traceparent,
-        )
-        try:
-            return Placed(candidate, await replica.dialer.open(candidate.node_id, parts, deadline=deadline))
-        except CallerExpired as error:
-            raise ApiError("deadline_exceeded", f"{error} (model {model})") from None
-        except WorkerRefused as error:
-            failures.append(error)
-            await _reap(replica, candidate, error)
-        except RouteError as error:
-            failures.append(error)
+        with replica.in_flight.counted(candidate.node_id):
+            opened = await _try(replica, candidate, failures, deadline=deadline, traceparent=traceparent)
+            if opened is not None:
+                yield Placed(candidate, opened)
+                return
         _log.info("model %s passed over node %s: %s", model, candidate.node_name, failures[-1])
     raise _unplaced(model, failures)
+
+
+async def _try(
+    replica: Replica,
+    candidate: Candidate,
+    failures: list[RouteError | WorkerRefused],
+    *,
+    deadline: Deadline,
+    traceparent: str,
+) -> Opened | None:
+    parts = StreamParts(
+        tag=TAG_BACKEND,
+        target=f"127.0.0.1:{candidate.port}",
+        process_key=candidate.process_key,
+        traceparent=traceparent,
+    )
+    try:
+        return await replica.dialer.open(candidate.node_id, parts, deadline=deadline)
+    except CallerExpired as error:
+        raise ApiError("deadline_exceeded", f"{error} (model {candidate.model})") from None
+    except WorkerRefused as error:
+        failures.append(error)
+        await _reap(replica, candidate, error)
+    except RouteError as error:
+        failures.append(error)
+    return None
 
 
 async def _reap(replica: Replica, candidate: Candidate, refused: WorkerRefused) -> None:

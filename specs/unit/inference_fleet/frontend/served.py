@@ -11,10 +11,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import httpx2
+from specs.unit.inference_fleet.route.piped import TIMINGS, until
 
 from inference_fleet.frontend.replica import open_replica
 from inference_fleet.frontend.server import bind, serve_replica
-from inference_fleet.settings import FrontendSettings, Timings
+from inference_fleet.settings import FrontendSettings
 from inference_fleet.tunnel import Refusal, Session
 from inference_fleet.tunnel.worker import SeenEpoch, dial, serve_streams
 
@@ -25,23 +26,10 @@ if TYPE_CHECKING:
     from inference_fleet.frontend.replica import Replica
     from inference_fleet.tunnel import Ending
 
-TIMINGS = Timings.drill()
 REGISTRATION = "registration-token"
 PASSWORD = "correct horse"
 
 Script = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-
-
-async def until(probe: Callable[[], Any], *, within_s: float = TIMINGS.start_s) -> Any:
-    """Look until the probe gives something true; a probe may be a coroutine function."""
-    async with asyncio.timeout(within_s):
-        while True:
-            seen = probe()
-            if asyncio.iscoroutine(seen):
-                seen = await seen
-            if seen:
-                return seen
-            await asyncio.sleep(TIMINGS.reconnect_backoff_min_s / 5)
 
 
 @dataclass

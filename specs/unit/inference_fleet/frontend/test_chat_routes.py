@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 import pytest
+from specs.unit.inference_fleet.route.piped import TIMINGS, until
 
-from .served import EVENTS_HEAD, TIMINGS, answer, backend, chunk, hang, served, until, worker
+from .served import EVENTS_HEAD, answer, backend, chunk, hang, served, worker
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from .served import Served
@@ -108,7 +110,7 @@ def test_a_client_that_hangs_up_ends_the_work_at_the_model_process(
             asked = other if relayed else owner
             await asked.admin()
             lines: list[str] = []
-            asking = asyncio.create_task(_read(asked, lines, stream=stream))
+            asking = asyncio.create_task(_read(asked, lines.append, stream=stream))
             await until(lambda: process.started == 1 and (lines or not stream))
             assert asked.replica.in_flight.of(held.node_id) == 1
             assert process.ended == 0, "the control: it runs for as long as the client is there"
@@ -121,10 +123,10 @@ def test_a_client_that_hangs_up_ends_the_work_at_the_model_process(
     asyncio.run(story())
 
 
-async def _read(asked: Served, lines: list[str], *, stream: bool) -> None:
+async def _read(asked: Served, told: Callable[[str], None], *, stream: bool) -> None:
     async with asked.http.stream("POST", "/v1/chat/completions", json={**ASK, "stream": stream}) as reply:
         async for line in reply.aiter_lines():
-            lines.append(line)
+            told(line)
 
 
 def test_an_event_stream_that_breaks_ends_in_a_named_error_and_never_as_complete(
@@ -241,7 +243,7 @@ def test_a_worker_nobody_can_reach_is_no_route_and_loses_nothing(url: str, tmp_p
 
             async def departed() -> bool:
                 (node,) = (await front.http.get("/api/nodes")).json()
-                return node["presence"] == "reconnecting"
+                return bool(node["presence"] == "reconnecting")
 
             await until(departed)
 
@@ -308,27 +310,30 @@ def test_load_spreads_over_candidates_by_what_is_in_flight(url: str, tmp_path: P
     asyncio.run(story())
 
 
-@pytest.mark.parametrize(
-    ("body", "status", "code"),
-    [
-        (b"", 400, "invalid"),
-        (b"not json", 400, "invalid"),
-        (b'{"messages": []}', 400, "invalid"),
-        (b'{"model": 5}', 400, "invalid"),
-        (b'{"model": "a\\u0000b"}', 400, "invalid"),
-        (b'{"model": "a\\u202eb"}', 400, "invalid"),
-        (b'{"model": "' + b"x" * 300 + b'"}', 400, "invalid"),
-        (b'{"model": "m", "x": ' + b"[" * 10_000 + b"]" * 10_000 + b"}", 400, "invalid"),
-        (b'{"model": "m", "stream": "yes"}', 400, "invalid"),
-    ],
-)
-def test_bad_input_is_a_named_error(url: str, tmp_path: Path, body: bytes, status: int, code: str) -> None:
+BAD_BODIES = {
+    "empty": b"",
+    "not JSON": b"not json",
+    "no model": b'{"messages": []}',
+    "a model that is no text": b'{"model": 5}',
+    "NUL in the name": b'{"model": "a\\u0000b"}',
+    "a right-to-left mark in the name": b'{"model": "a\\u202eb"}',
+    "a name of 300 characters": b'{"model": "' + b"x" * 300 + b'"}',
+    "nested 10,000 deep": b'{"model": "m", "x": ' + b"[" * 10_000 + b"]" * 10_000 + b"}",
+    "a stream that is no flag": b'{"model": "m", "stream": "yes"}',
+}
+
+
+def test_bad_input_is_a_named_error(url: str, tmp_path: Path) -> None:
     async def story() -> None:
         async with served(url, tmp_path) as front:
-            assert (await front.http.post("/v1/chat/completions", content=body)).status_code == 401
+            refused = await front.http.post("/v1/chat/completions", content=BAD_BODIES["not JSON"])
+            assert (refused.status_code, refused.json()["error"]["code"]) == (401, "unauthorized")
             await front.admin()
-            reply = await front.http.post("/v1/chat/completions", content=body)
-            assert (reply.status_code, reply.json()["error"]["code"]) == (status, code)
+            for what, body in BAD_BODIES.items():
+                reply = await front.http.post("/v1/chat/completions", content=body)
+                assert (reply.status_code, reply.json()["error"]["code"]) == (400, "invalid"), what
+            control = await front.http.post("/v1/chat/completions", json=ASK)
+            assert control.json()["error"]["code"] == "model_not_found"
 
     asyncio.run(story())
 
