@@ -13,6 +13,8 @@ import uvicorn
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+_BACKLOG = 1024
+
 
 class PortTaken(OSError):
     """The port to listen on belongs to somebody else."""
@@ -28,11 +30,12 @@ class QuietServer(uvicorn.Server):
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A bound listener, so that a taken port is an error by name before anything else starts."""
+    """A listener, so that a taken port is an error by name before anything else starts."""
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
+        listener.listen(_BACKLOG)  # from here on nobody is refused, though the answer may take a moment
     except OSError as error:
         listener.close()
         raise PortTaken(f"{host}:{port}: {error.strerror}") from error
