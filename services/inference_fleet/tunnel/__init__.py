@@ -7,6 +7,7 @@ from inference_fleet.tunnel.carrier import Carrier
 from inference_fleet.tunnel.dial import ClientCarrier, DialFailed, DialRefused, dial_websocket
 from inference_fleet.tunnel.errors import (
     DeadlineExpired,
+    Ending,
     HandshakeBroken,
     SessionDead,
     StreamLimit,
@@ -25,7 +26,7 @@ from inference_fleet.tunnel.handshake import (
 )
 from inference_fleet.tunnel.reconnect import ReconnectSchedule
 from inference_fleet.tunnel.refusals import REFUSALS, Refusal, StreamRefused, is_evidence, refusal_of
-from inference_fleet.tunnel.session import Ending, Session
+from inference_fleet.tunnel.session import Session
 from inference_fleet.tunnel.splice import Spliced, SpliceStalled, splice
 from inference_fleet.tunnel.stream import Stream
 from inference_fleet.tunnel.yamux.limits import Limits

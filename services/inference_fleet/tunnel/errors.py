@@ -11,6 +11,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Ending:
+    """Why a session ended. `clean`: it was closed or went away on purpose and no stream was cut."""
+
+    clean: bool
+    cause: str
+
 
 class SessionDead(ConnectionError):
     """The session under a stream has ended; `cause` says why. Never a statement about one stream."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from inference_fleet.tunnel.errors import SessionDead, StreamReset
+from inference_fleet.tunnel.errors import Ending, SessionDead, StreamReset
 from inference_fleet.tunnel.keepalive import Keepalive
+from inference_fleet.tunnel.outbound import Outbound, WriteStalled
 from inference_fleet.tunnel.stream import Stream, reset_by_peer
 from inference_fleet.tunnel.yamux.core import Mux
 from inference_fleet.tunnel.yamux.events import Finished, GoneAway, Opened, PingAnswered, Refused, Reset
@@ -30,16 +30,7 @@ if TYPE_CHECKING:
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 _log = logging.getLogger(__name__)
-_BATCH_BYTES = 64 * 1024
 _CLOSE_NORMAL, _CLOSE_PROTOCOL, _CLOSE_INTERNAL = 1000, 1002, 1011
-
-
-@dataclass(frozen=True)
-class Ending:
-    """Why a session ended. `clean`: it was closed or went away on purpose and no stream was cut."""
-
-    clean: bool
-    cause: str
 
 
 class Session:
@@ -62,15 +53,17 @@ class Session:
         self._timings = timings
         self._limits = limits or Limits()
         self._on_stream = on_stream
-        self._mux = Mux(client=client, limits=self._limits)
+        self._mux = Mux(client=client, limits=self._limits, accepting=on_stream is not None)
         self._streams: dict[int, Stream] = {}
-        self._backlog = 0
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._group: asyncio.TaskGroup | None = None
         self._handlers: set[asyncio.Task[None]] = set()
-        self._work = asyncio.Event()
-        self._quiet = asyncio.Event()
-        self._written = False
+        self._out = Outbound(
+            self._mux,
+            self._streams,
+            carrier,
+            stall_s=timings.write_stall_s,
+            backlog_limit=self._limits.session_backlog,
+        )
         self._empty = asyncio.Event()
         self._empty.set()
         self._leaving = asyncio.Event()
@@ -101,10 +94,6 @@ class Session:
         """Why it ended, once it has."""
         return self._ending
 
-    @property
-    def _cause(self) -> str:
-        return self._ending.cause if self._ending is not None else "it lives"
-
     async def wait_leaving(self) -> None:
         """Return once the session takes no new streams."""
         await self._leaving.wait()
@@ -113,15 +102,13 @@ class Session:
 
     def open_stream(self) -> Stream:
         """A stream to the peer, usable at once; raises `SessionDead` or `StreamLimit`."""
-        if self._ending is not None:
-            raise SessionDead(self._cause)
-        if not self.connected:
-            raise SessionDead("it is going away and takes no new streams")
-        stream_id = self._guarded(self._mux.open)
+        stream_id = self._guarded(self._mux.open) if self.connected else None
         if stream_id is None:
-            raise SessionDead(self._cause)
+            raise SessionDead(
+                self._ending.cause if self._ending else "it is going away and takes no new streams"
+            )
         stream = self._adopt(stream_id)
-        self._work.set()
+        self._out.wake()
         return stream
 
     def go_away(self, reason: str = "") -> None:
@@ -130,7 +117,7 @@ class Session:
             _log.info("tunnel %s: going away: %s", self.name, reason or "no reason given")
             self._leaving.set()
             self._guarded(self._mux.go_away)
-            self._work.set()
+            self._out.wake()
 
     async def drained(self, deadline: Deadline) -> bool:
         """Wait for the last stream to end; whether it did so in time."""
@@ -151,9 +138,8 @@ class Session:
 
     async def run(self) -> Ending:
         """Drive the session to its end and say why it ended."""
-        if self._loop is not None:
+        if self._group is not None:
             raise RuntimeError(f"session {self.name} ran before; a session runs once")
-        self._loop = asyncio.get_running_loop()
         self._keepalive = Keepalive(
             interval_s=self._timings.keepalive_interval_s,
             timeout_s=self._timings.keepalive_timeout_s,
@@ -166,16 +152,20 @@ class Session:
                     group.create_task(self._fenced(part()), name=f"tunnel {self.name} {part.__name__}")
                     for part in (self._read, self._pulse)
                 ]
-                writer = group.create_task(self._fenced(self._write()), name=f"tunnel {self.name} write")
+                writer = group.create_task(self._fenced(self._out.run()), name=f"tunnel {self.name} write")
                 await self._over.wait()
                 for task in tasks:
                     task.cancel()
-                await self._say_goodbye()
+                closed = await self._say_goodbye()
                 writer.cancel()
+                if not closed:
+                    self._carrier.abort()
                 await self._settle_handlers()
-        finally:
+        except BaseException:
             self._end(Ending(clean=False, cause="aborted here"))
             self._carrier.abort()
+            raise
+        finally:
             self._finished.set()
         assert self._ending is not None
         return self._ending
@@ -184,7 +174,7 @@ class Session:
 
     def stream_wrote(self, stream: Stream, length: int) -> bool:
         """Take `length` more bytes into the backlog, or reset the stream that would break its bound."""
-        if self._backlog + length > self._limits.session_backlog:
+        if not self._out.has_room(length):
             self._guarded(self._mux.reset, stream.id)
             stream.ended(
                 StreamReset(
@@ -192,29 +182,28 @@ class Session:
                 )
             )
             return False
-        self._backlog += length
         self._mux.offer(stream.id, length)
-        self._work.set()
+        self._out.add(length)
         return True
 
     def stream_finished(self, stream: Stream) -> None:
         """FIN after the stream's data."""
         self._mux.finish(stream.id)
-        self._work.set()
+        self._out.wake()
 
     def stream_reset(self, stream: Stream) -> None:
         """RST before everything."""
         self._guarded(self._mux.reset, stream.id)
-        self._work.set()
+        self._out.wake()
 
     def stream_consumed(self, stream: Stream, length: int) -> None:
         """Credit given on consumption."""
         self._mux.consumed(stream.id, length)
-        self._work.set()
+        self._out.wake()
 
     def stream_dropped(self, stream: Stream, unsent: int) -> None:
         """The stream has ended."""
-        self._backlog -= unsent
+        self._out.discard(unsent)
         self._streams.pop(stream.id, None)
         if not self._streams:
             self._empty.set()
@@ -226,8 +215,7 @@ class Session:
 
     def linger(self, then: Callable[[], None]) -> asyncio.TimerHandle:
         """A timer of `stream_linger_s`."""
-        assert self._loop is not None, "streams live while the session runs"
-        return self._loop.call_later(self._timings.stream_linger_s, then)
+        return asyncio.get_running_loop().call_later(self._timings.stream_linger_s, then)
 
     # ---- reading
 
@@ -235,8 +223,11 @@ class Session:
         while True:
             message = await self._carrier.receive()
             if message is None:
-                clean = not self._streams and self._peer_left
-                self._end(Ending(clean=clean, cause="the peer closed the connection"))
+                self._end(
+                    Ending(
+                        clean=not self._streams and not self.connected, cause="the peer closed the connection"
+                    )
+                )
                 return
             self._keepalive.heard(time.monotonic())
             self._feed(memoryview(message))
@@ -263,7 +254,7 @@ class Session:
                 events = mux.receive_payload(len(piece))
             for event in events:
                 self._on_event(event)
-        self._work.set()
+        self._out.wake()
 
     def _on_event(self, event: Event) -> None:
         match event:
@@ -285,9 +276,7 @@ class Session:
                 pass  # Acknowledged and Credited change only what the writer may send, which it asks the core
 
     def _on_opened(self, stream_id: int) -> None:
-        if self._on_stream is None or self._group is None:
-            self._mux.reset(stream_id)
-            return
+        assert self._group is not None, "frames are read inside run()"
         self._mux.accept(stream_id)
         task = self._group.create_task(self._serve(self._adopt(stream_id)))
         self._handlers.add(task)
@@ -316,38 +305,6 @@ class Session:
             if not stream.is_closing():
                 stream.abort()
 
-    # ---- writing
-
-    async def _write(self) -> None:
-        try:
-            while True:
-                await self._work.wait()
-                self._work.clear()
-                while batch := self._gather():
-                    async with asyncio.timeout(self._timings.write_stall_s):
-                        await self._carrier.send(batch)
-                self._quiet.set()
-        except TimeoutError:
-            self._end(Ending(clean=False, cause="the peer stopped reading: a write did not finish in time"))
-        finally:
-            self._written = True
-            self._quiet.set()
-
-    def _gather(self) -> bytes:
-        parts: list[bytes | memoryview] = []
-        size = 0
-        while size < _BATCH_BYTES and (frame := self._mux.next_outgoing()) is not None:
-            parts.append(frame.header)
-            size += len(frame.header) + frame.length
-            if frame.stream:
-                stream = self._streams[frame.stream]
-                if frame.length:
-                    self._backlog -= frame.length
-                    stream.take(frame.length, parts)
-                if frame.final:
-                    stream.fin_sent()
-        return b"".join(parts)
-
     # ---- life and death
 
     async def _pulse(self) -> None:
@@ -364,7 +321,7 @@ class Session:
                 return
             if pulse.ping:
                 self._mux.ping(now)
-                self._work.set()
+                self._out.wake()
             await asyncio.sleep(pulse.wait_s)
 
     async def _fenced(self, part: Coroutine[Any, Any, None]) -> None:
@@ -373,6 +330,8 @@ class Session:
             await part
         except ProtocolError as error:
             self._broken(error)
+        except WriteStalled as error:
+            self._end(Ending(clean=False, cause=str(error)))
         except OSError as error:
             self._end(Ending(clean=False, cause=f"the connection failed: {error}"))
         except Exception as error:  # noqa: BLE001  # logged, told to the peer and named in the ending
@@ -417,28 +376,23 @@ class Session:
         for task in self._handlers:
             task.cancel()
 
-    async def _say_goodbye(self) -> None:
-        """Flush the go-away and close the carrier, as far as the peer still reads; bounded."""
+    async def _say_goodbye(self) -> bool:
+        """Flush the go-away and close the carrier, as far as the peer still reads; whether it was all said."""
         if self._farewell is None:
-            return
+            return False
         code, reason = self._farewell
         try:
             async with asyncio.timeout(self._timings.keepalive_timeout_s):
                 if self._group is not None:
                     self._guarded(self._mux.go_away)
-                    await self._flush()
+                    await self._out.flush()
                 await self._carrier.close(code, reason)
         except (TimeoutError, OSError) as error:
             _log.info("tunnel %s: no goodbye to the peer: %r", self.name, error)
-
-    async def _flush(self) -> None:
-        if not self._written:
-            self._quiet.clear()
-            self._work.set()
-            await self._quiet.wait()
+            return False
+        return True
 
     def _adopt(self, stream_id: int) -> Stream:
-        loop = self._loop or asyncio.get_running_loop()
-        stream = self._streams[stream_id] = Stream(self, stream_id, loop)
+        stream = self._streams[stream_id] = Stream(self, stream_id, asyncio.get_running_loop())
         self._empty.clear()
         return stream

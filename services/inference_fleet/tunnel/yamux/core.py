@@ -55,8 +55,9 @@ class Mux:
     the go-away that says so.
     """
 
-    def __init__(self, *, client: bool, limits: Limits | None = None) -> None:
-        """Both sides start with 256 KiB windows and no streams."""
+    def __init__(self, *, client: bool, limits: Limits | None = None, accepting: bool = True) -> None:
+        """Both sides start with 256 KiB windows and no streams; a side that accepts none resets every open."""
+        self._accepting = accepting
         self._limits = limits or Limits()
         self._streams: dict[int, StreamState] = {}
         self._sending = Sending(self._streams, self._limits)
@@ -276,7 +277,9 @@ class Mux:
         self._peer_ids.take(stream)
         limits = self._limits
         why = ""
-        if self._left or self._peer_left:
+        if not self._accepting:
+            why = "this side serves no streams"
+        elif self._left or self._peer_left:
             why = "going away"
         elif len(self._streams) >= limits.open_streams:
             why = f"open_streams={limits.open_streams}"

@@ -143,6 +143,13 @@ async def within(awaitable: Awaitable[object], *, timings: Timings = TIMINGS) ->
         return await awaitable
 
 
+async def until(predicate: Callable[[], bool], *, timings: Timings = TIMINGS) -> None:
+    """Let the loop run until something is so, or fail once a stream's opening time has passed."""
+    async with asyncio.timeout(timings.stream_open_s):
+        while not predicate():  # noqa: ASYNC110  # what is waited for has no event of its own
+            await asyncio.sleep(timings.stream_open_s / 1000)
+
+
 def soon(timings: Timings = TIMINGS) -> Deadline:
     """A deadline as callers have it."""
     return Deadline.after(timings.stream_open_s)

@@ -24,6 +24,7 @@ def test_a_silent_link_is_pinged_after_the_interval_and_dead_after_the_timeout()
 
 def test_any_byte_after_the_ping_is_a_sign_of_life() -> None:
     keepalive = _keepalive()
+    keepalive.pulse(0.0)
     keepalive.pulse(INTERVAL)
     late = INTERVAL + TIMEOUT * 0.9
     keepalive.heard(late)
@@ -45,5 +46,16 @@ def test_a_busy_link_is_never_pinged() -> None:
 
 def test_one_ping_is_outstanding_at_a_time() -> None:
     keepalive = _keepalive()
+    keepalive.pulse(0.0)
     pings = [keepalive.pulse(INTERVAL + i * TIMEOUT / 10).ping for i in range(10)]
     assert pings == [True] + [False] * 9
+
+
+def test_an_observer_that_comes_late_looks_again_before_it_judges() -> None:
+    keepalive = _keepalive()
+    keepalive.pulse(0.0)
+    keepalive.pulse(INTERVAL)
+    awake = INTERVAL + 10 * TIMEOUT
+    second_look = keepalive.pulse(awake)
+    assert not second_look.dead, "it slept itself; what came in meanwhile is not read yet"
+    assert keepalive.pulse(awake + second_look.wait_s).dead, "nothing had come in"

@@ -2,19 +2,52 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
+import pytest
+
+from inference_fleet.settings import Deadline
+from inference_fleet.tunnel import Limits, Session, SessionDead, StreamLimit, StreamReset
 from inference_fleet.tunnel.echo import echo_stream as echo
+from inference_fleet.tunnel.yamux.wire import DATA, GO_AWAY, INITIAL_WINDOW, SYN, WINDOW, pack
 
-from .linked import Collector, linked, within
+from .linked import TIMINGS, Collector, linked, until, within
+from .piped import pipe, piped
+
+if TYPE_CHECKING:
+    from inference_fleet.tunnel import Stream
+
+QUICK = replace(
+    TIMINGS,
+    keepalive_interval_s=TIMINGS.keepalive_interval_s / 10,
+    keepalive_timeout_s=TIMINGS.keepalive_timeout_s / 10,
+)
 
 
+def _open(session: Session) -> tuple[Stream, Collector]:
+    stream, seen = session.open_stream(), Collector()
+    stream.set_protocol(seen)
+    return stream, seen
+
+
+async def _parked(stream: Stream) -> None:
+    """A handler that neither reads nor ends."""
+    stream.pause_reading()
+    stream.set_protocol(Collector())
+    await asyncio.Event().wait()
+
+
+# ---- over a real uvicorn and a real websockets client
+
+
+@pytest.mark.holds("B-25", "T-16")
 def test_bytes_pass_both_ways_over_a_real_websocket_and_half_close_is_kept() -> None:
     async def story() -> None:
         payload = bytes(range(256)) * 8192
         async with linked(on_client_stream=echo) as link:
-            stream = link.server.open_stream()
-            seen = Collector()
-            stream.set_protocol(seen)
+            stream, seen = _open(link.server)
+            assert stream.id % 2 == 0, "the accepting side is the yamux server"
             stream.write(payload)
             stream.write_eof()
             await within(seen.eof)
@@ -22,5 +55,337 @@ def test_bytes_pass_both_ways_over_a_real_websocket_and_half_close_is_kept() -> 
             assert hashlib.sha256(seen.data).digest() == hashlib.sha256(payload).digest()
             assert seen.lost.result() is None
             assert link.server.streams_open == 0
+
+    asyncio.run(story())
+
+
+def test_the_dialling_side_may_open_streams_as_well() -> None:
+    async def story() -> None:
+        async with linked(on_server_stream=echo) as link:
+            stream, seen = _open(link.client)
+            stream.write(b"from below")
+            stream.write_eof()
+            await within(seen.lost)
+            assert (stream.id % 2, bytes(seen.data)) == (1, b"from below")
+
+    asyncio.run(story())
+
+
+def test_two_hundred_streams_at_once_keep_their_own_bytes() -> None:
+    async def one(link_server: Session, number: int) -> bool:
+        stream, seen = _open(link_server)
+        payload = number.to_bytes(4, "big") * 5000
+        stream.write(payload)
+        stream.write_eof()
+        await within(seen.lost)
+        return bytes(seen.data) == payload
+
+    async def story() -> None:
+        async with linked(on_client_stream=echo) as link:
+            results = await asyncio.gather(*(one(link.server, number) for number in range(200)))
+            assert all(results)
+            assert (link.server.streams_open, link.client.streams_open) == (0, 0)
+
+    asyncio.run(story())
+
+
+@pytest.mark.holds("B-31")
+def test_a_reset_ends_one_stream_on_both_sides_and_nothing_else() -> None:
+    async def story() -> None:
+        served: list[Stream] = []
+
+        async def keep(stream: Stream) -> None:
+            served.append(stream)
+            await echo(stream)
+
+        async with linked(on_client_stream=keep) as link:
+            victim, victim_seen = _open(link.server)
+            other, other_seen = _open(link.server)
+            victim.write(b"x")
+            other.write(b"before ")
+            await until(lambda: len(victim_seen.data) == 1)
+            served[0].abort()
+            error = await within(victim_seen.lost)
+            assert type(error) is StreamReset
+            other.write(b"after")
+            other.write_eof()
+            await within(other_seen.lost)
+            assert bytes(other_seen.data) == b"before after"
+            assert link.server.connected
+
+    asyncio.run(story())
+
+
+@pytest.mark.holds("T-14")
+def test_a_reader_that_stops_parks_its_own_stream_and_no_other() -> None:
+    async def choose(stream: Stream) -> None:
+        await (_parked(stream) if stream.id == 2 else echo(stream))
+
+    async def story() -> None:
+        async with linked(on_client_stream=choose) as link:
+            slow, slow_seen = _open(link.server)
+            slow.write(bytes(4 * INITIAL_WINDOW))
+            assert not slow_seen.writable.is_set()
+            quick, quick_seen = _open(link.server)
+            quick.write(bytes(8 * INITIAL_WINDOW))
+            quick.write_eof()
+            await within(quick_seen.lost)
+            assert len(quick_seen.data) == 8 * INITIAL_WINDOW
+            assert slow.get_write_buffer_size() == 3 * INITIAL_WINDOW, "a window's worth went, no more"
+            slow.abort()
+
+    asyncio.run(story())
+
+
+@pytest.mark.holds("B-34", "T-9")
+def test_after_go_away_running_streams_finish_and_the_session_reads_disconnected_meanwhile() -> None:
+    async def story() -> None:
+        async with linked(on_client_stream=echo) as link:
+            stream, seen = _open(link.server)
+            link.server.go_away("draining")
+            assert not link.server.connected
+            with pytest.raises(SessionDead, match="going away"):
+                link.server.open_stream()
+            await within(link.client.wait_leaving())
+            assert not link.client.connected
+            stream.write(b"still running")
+            assert not await link.server.drained(Deadline.after(0))
+            stream.write_eof()
+            assert await link.server.drained(Deadline.after(TIMINGS.drain_wait_s))
+            await within(seen.lost)
+            assert bytes(seen.data) == b"still running"
+            ending = await within(asyncio.shield(link.client_run))
+            assert ending == link.client.ending
+            assert link.client.ending is not None
+            assert link.client.ending.clean
+
+    asyncio.run(story())
+
+
+@pytest.mark.holds("B-30", "B-32")
+@pytest.mark.parametrize("side", ["client", "server"])
+def test_the_abrupt_death_of_the_connection_is_session_death_for_every_stream(side: str) -> None:
+    async def story() -> None:
+        async with linked(on_client_stream=echo, on_server_stream=echo) as link:
+            session = link.server if side == "server" else link.client
+            streams = [_open(session) for _ in range(20)]
+            for stream, _ in streams:
+                stream.write(b"x")
+            link.client_carrier.abort()
+            errors = [await within(seen.lost) for _, seen in streams]
+            assert {type(error) for error in errors} == {SessionDead}
+            assert not any(isinstance(error, StreamReset) for error in errors)
+            assert not session.connected
+            with pytest.raises(SessionDead):
+                session.open_stream()
+            assert session.ending is not None
+            assert not session.ending.clean
+
+    asyncio.run(story())
+
+
+def test_no_task_outlives_run() -> None:
+    async def story() -> None:
+        before = asyncio.all_tasks()
+        async with linked(on_client_stream=_parked) as link:
+            for _ in range(5):
+                _open(link.server)
+            link.server.go_away()
+            await within(link.client.wait_leaving())
+        await asyncio.sleep(0)
+        assert asyncio.all_tasks() == before
+
+    asyncio.run(story())
+
+
+# ---- over memory
+
+
+def test_cancelling_run_aborts_the_carrier_and_kills_the_streams() -> None:
+    async def story() -> None:
+        async with piped(on_server_stream=_parked) as both:
+            _, seen = _open(both.client)
+            both.client_run.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await both.client_run
+            assert isinstance(await within(seen.lost), SessionDead)
+            assert both.client_carrier.aborted
+            await within(both.server_run)
+
+    asyncio.run(story())
+
+
+@pytest.mark.holds("T-8", "H-63")
+def test_a_half_open_link_is_noticed_by_both_sides_and_closes_the_transport() -> None:
+    async def story() -> None:
+        async with piped(timings=QUICK, on_server_stream=_parked) as both:
+            _, seen = _open(both.client)
+            await asyncio.sleep(QUICK.keepalive_interval_s)
+            assert both.client.connected, "control: answered pings keep it alive"
+            both.client_carrier.silent = both.server_carrier.silent = True
+            bound = 3 * (QUICK.keepalive_interval_s + QUICK.keepalive_timeout_s)
+            async with asyncio.timeout(bound):
+                endings = await asyncio.gather(both.client_run, both.server_run)
+            assert all("of a ping" in ending.cause and not ending.clean for ending in endings)
+            assert both.client_carrier.aborted
+            assert both.server_carrier.aborted
+            error = await within(seen.lost)
+            assert isinstance(error, SessionDead)
+            assert "of a ping" in error.cause
+
+    asyncio.run(story())
+
+
+def test_pings_are_answered_and_measure_the_round_trip() -> None:
+    async def story() -> None:
+        async with piped(timings=QUICK) as both:
+            await until(lambda: both.client.round_trip_s is not None)
+            assert both.client.round_trip_s is not None
+            assert 0 <= both.client.round_trip_s < QUICK.keepalive_timeout_s
+
+    asyncio.run(story())
+
+
+def test_a_carrier_that_takes_nothing_ends_the_session_and_the_reader_goes_on_meanwhile() -> None:
+    async def story() -> None:
+        quick_writes = replace(TIMINGS, write_stall_s=QUICK.keepalive_timeout_s)
+        async with piped(timings=quick_writes, on_server_stream=echo) as both:
+            both.server_carrier.stuck = True
+            stream, _ = _open(both.client)
+            stream.write(b"x" * 1000)
+            ending = await within(both.server_run)
+            assert ending == both.server.ending
+            assert "stopped reading" in str(ending)
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("frame", "breach"),
+    [
+        (b"\x07" + bytes(11), "version"),
+        (pack(DATA, 0, 77, 3), "unknown-stream"),
+        (pack(WINDOW, SYN, 2, 0), "id-parity"),
+    ],
+)
+def test_a_protocol_error_is_named_told_to_the_peer_and_ends_the_session(frame: bytes, breach: str) -> None:
+    async def story() -> None:
+        left, right = pipe()
+        session = Session(left, client=False, timings=TIMINGS, on_stream=echo)
+        run = asyncio.create_task(session.run())
+        left.inbox.put_nowait(frame)
+        ending = await run
+        assert not ending.clean
+        assert ending.cause.startswith(f"protocol error: {breach}")
+        assert left.sent == pack(GO_AWAY, 0, 0, 1)
+        assert left.closed == (1002, breach)
+        assert right.inbox.get_nowait() == pack(GO_AWAY, 0, 0, 1)
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(("code", "words"), [(1, "protocol error"), (2, "internal error")])
+def test_a_go_away_with_an_error_code_is_a_death_and_not_a_leave(code: int, words: str) -> None:
+    async def story() -> None:
+        async with piped() as both:
+            _, seen = _open(both.client)
+            both.client_carrier.inbox.put_nowait(pack(GO_AWAY, 0, 0, code))
+            error = await within(seen.lost)
+            assert isinstance(error, SessionDead)
+            assert words in error.cause
+            assert not (await both.client_run).clean
+
+    asyncio.run(story())
+
+
+def test_a_stream_nobody_serves_is_reset() -> None:
+    async def story() -> None:
+        async with piped() as both:
+            _, seen = _open(both.client)
+            assert isinstance(await within(seen.lost), StreamReset)
+            assert both.server.connected
+
+    asyncio.run(story())
+
+
+def test_a_handler_that_fails_resets_its_stream_and_not_the_session(caplog: pytest.LogCaptureFixture) -> None:
+    async def fail(stream: Stream) -> None:
+        raise ZeroDivisionError(f"a bug while serving {stream}")
+
+    async def story() -> None:
+        async with piped(on_server_stream=fail) as both:
+            _, seen = _open(both.client)
+            assert isinstance(await within(seen.lost), StreamReset)
+            assert both.server.connected
+            assert "a bug while serving" in caplog.text
+
+    asyncio.run(story())
+
+
+def test_a_failing_carrier_is_named_in_the_ending() -> None:
+    class Broken:
+        path = "broken"
+
+        async def receive(self) -> bytes | None:
+            raise OSError("wire on fire")
+
+        async def send(self, data: bytes) -> None: ...
+        async def close(self, code: int = 1000, reason: str = "") -> None: ...
+        def abort(self) -> None: ...
+
+    async def story() -> None:
+        ending = await Session(Broken(), client=True, timings=TIMINGS).run()
+        assert ending.cause == "the connection failed: wire on fire"
+
+    asyncio.run(story())
+
+
+@pytest.mark.holds("T-12")
+def test_the_sessions_backlog_is_bounded_and_the_stream_that_breaks_the_bound_is_reset_by_name() -> None:
+    async def story() -> None:
+        limits = Limits(session_backlog=INITIAL_WINDOW)
+        async with piped(on_server_stream=_parked, limits=limits) as both:
+            stream, seen = _open(both.client)
+            bystander, bystander_seen = _open(both.client)
+            stream.write(bytes(INITIAL_WINDOW))
+            stream.write(b"one more")
+            error = await within(seen.lost)
+            assert isinstance(error, StreamReset)
+            assert "session_backlog" in str(error)
+            assert both.client._out.backlog == 0
+            bystander.write(b"x")
+            assert not bystander_seen.lost.done()
+
+    asyncio.run(story())
+
+
+def test_limits_are_errors_of_this_side_and_say_which() -> None:
+    async def story() -> None:
+        async with piped(on_server_stream=_parked, limits=Limits(open_streams=2)) as both:
+            for _ in range(2):
+                _open(both.client)
+            with pytest.raises(StreamLimit, match="open_streams=2"):
+                both.client.open_stream()
+            assert both.client.connected
+
+    asyncio.run(story())
+
+
+def test_a_session_runs_once() -> None:
+    async def story() -> None:
+        async with piped() as both:
+            with pytest.raises(RuntimeError, match="runs once"):
+                await both.client.run()
+
+    asyncio.run(story())
+
+
+def test_closing_a_session_that_never_ran_closes_its_carrier() -> None:
+    async def story() -> None:
+        left, _ = pipe()
+        session = Session(left, client=True, timings=TIMINGS)
+        await session.close()
+        assert left.closed is not None
+        assert not session.connected
 
     asyncio.run(story())

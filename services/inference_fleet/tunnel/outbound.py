@@ -1,0 +1,103 @@
+"""The sending half of a session: one writer, one bounded backlog, frames in the order the core says."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from inference_fleet.tunnel.carrier import Carrier
+    from inference_fleet.tunnel.stream import Stream
+    from inference_fleet.tunnel.yamux.core import Mux
+
+_BATCH_BYTES: Final = 64 * 1024
+
+
+class WriteStalled(ConnectionError):
+    """A write to the carrier did not finish in time: the peer stopped reading the connection."""
+
+
+class Outbound:
+    """Sends whenever the core has something to send. Nobody waits on it: it is only woken."""
+
+    def __init__(
+        self, mux: Mux, streams: Mapping[int, Stream], carrier: Carrier, *, stall_s: float, backlog_limit: int
+    ) -> None:
+        """`streams` is the session's own table; `backlog_limit` bounds all payload that waits."""
+        self._mux = mux
+        self._streams = streams
+        self._carrier = carrier
+        self._stall_s = stall_s
+        self._backlog_limit = backlog_limit
+        self._backlog = 0
+        self._work = asyncio.Event()
+        self._quiet = asyncio.Event()
+        self._over = False
+
+    @property
+    def backlog(self) -> int:
+        """Payload bytes that wait for the carrier."""
+        return self._backlog
+
+    def wake(self) -> None:
+        """There may be something to send."""
+        self._work.set()
+
+    def has_room(self, length: int) -> bool:
+        """Whether `length` more bytes stay within the backlog's bound."""
+        return self._backlog + length <= self._backlog_limit
+
+    def add(self, length: int) -> None:
+        """More bytes wait."""
+        self._backlog += length
+        self._work.set()
+
+    def discard(self, length: int) -> None:
+        """Bytes of a stream that ended will never go."""
+        self._backlog -= length
+
+    async def run(self) -> None:
+        """The one writer; ends only by an error of the carrier, by `WriteStalled` or by cancellation."""
+        try:
+            while True:
+                await self._work.wait()
+                self._work.clear()
+                while batch := self._gather():
+                    await self._send(batch)
+                self._quiet.set()
+        finally:
+            self._over = True
+            self._quiet.set()
+
+    async def flush(self) -> None:
+        """Wait until everything that can go has gone to the carrier, or the writer has ended."""
+        if not self._over:
+            self._quiet.clear()
+            self._work.set()
+            await self._quiet.wait()
+
+    async def _send(self, batch: bytes) -> None:
+        try:
+            async with asyncio.timeout(self._stall_s):
+                await self._carrier.send(batch)
+        except TimeoutError:
+            raise WriteStalled(
+                f"the peer stopped reading: a write did not finish in {self._stall_s:g} s"
+            ) from None
+
+    def _gather(self) -> bytes:
+        parts: list[bytes | memoryview] = []
+        size = 0
+        while size < _BATCH_BYTES and (frame := self._mux.next_outgoing()) is not None:
+            parts.append(frame.header)
+            size += len(frame.header) + frame.length
+            if frame.stream:
+                stream = self._streams[frame.stream]
+                if frame.length:
+                    self._backlog -= frame.length
+                    stream.take(frame.length, parts)
+                if frame.final:
+                    stream.fin_sent()
+        return b"".join(parts)
