@@ -32,7 +32,8 @@ def test_a_refusal_deletes_the_row_it_is_about_exactly_where_it_is_evidence() ->
 
 @pytest.mark.parametrize("source", list(Source))
 def test_what_nobody_here_knows_permits_nothing(source: Source) -> None:
-    assert permits(source, "an-outcome-of-a-later-release") == NOTHING
+    permit = permits(source, "an-outcome-of-a-later-release")
+    assert permit == NOTHING, f"an unknown {source} permits {permit}"
 
 
 def test_a_failed_control_call_demotes_nobody() -> None:
