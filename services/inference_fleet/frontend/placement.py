@@ -112,7 +112,7 @@ def _unplaced(model: str, failures: list[RouteError | WorkerRefused]) -> ApiErro
     said = "; ".join(dict.fromkeys(str(failure) for failure in failures))
     if all(isinstance(failure, NotOwner) for failure in failures):
         return ApiError("stale_owner", f"no route to model {model}: {said}", headers=retry_after(1))
-    if all(isinstance(failure, WorkerRefused) for failure in failures):
+    if all(isinstance(failure, WorkerRefused) and failure.evidence for failure in failures):
         return ApiError(
             "unavailable", f"no process of model {model} took the request: {said}", headers=retry_after(1)
         )

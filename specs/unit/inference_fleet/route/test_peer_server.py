@@ -1,0 +1,218 @@
+"""The owner's end of a relay: what it opens, what it refuses and in whose words."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import struct
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from inference_fleet.route import RelayRequest
+from inference_fleet.settings import Deadline
+from inference_fleet.tunnel import (
+    Refusal,
+    Session,
+    StreamRefused,
+    StreamRequest,
+    read_reply,
+    refuse_stream_as,
+    write_frame,
+)
+
+from .piped import TIMINGS, pipe, until
+from .routed import exchanged, town, tunnel
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from inference_fleet.tunnel import Stream
+
+    from .routed import House
+
+
+def soon() -> Deadline:
+    return Deadline.after(TIMINGS.request_s)
+
+
+@contextlib.asynccontextmanager
+async def peer_of(house: House, name: str = "asker") -> AsyncIterator[Session]:
+    """A peer's session on an accepted link."""
+    near, far = pipe()
+    serving = asyncio.create_task(house.server.serve(far, peer=name))
+    session = Session(near, client=True, timings=TIMINGS, name=name)
+    running = asyncio.create_task(session.run())
+    await until(lambda: house.server.sessions)
+    try:
+        yield session
+    finally:
+        await session.close()
+        await asyncio.gather(running, serving)
+
+
+async def ask(
+    session: Session, *, origin: str = "asker", payload: bytes | None = None, **changes: Any
+) -> Stream:
+    """Send one relay frame and wait for its one reply."""
+    fields: dict[str, Any] = {"tag": "backend", "target": "127.0.0.1:1", "node": "n", "epoch": 7, **changes}
+    stream = session.open_stream()
+    frame = RelayRequest(origin, StreamRequest(**fields)).encode() if payload is None else payload
+    write_frame(stream, frame, limit=8192)
+    await read_reply(stream, deadline=soon())
+    return stream
+
+
+@pytest.mark.holds("B-43")
+def test_the_workers_request_is_opened_at_once_and_every_byte_is_counted() -> None:
+    async def story() -> None:
+        async with (
+            town("a") as (_, houses),
+            tunnel(houses["a"], epoch=7) as held,
+            peer_of(houses["a"]) as peer,
+        ):
+            stream = await ask(peer, process_key="m#1", traceparent="00-a-b-01")
+            assert await exchanged(stream, b"12345678") == b"12345678"
+            (request,) = held.requests
+            assert (request.target, request.process_key, request.traceparent) == (
+                "127.0.0.1:1",
+                "m#1",
+                "00-a-b-01",
+            )
+            assert houses["a"].metrics.relayed_bytes._value.get() == 16
+            stream.abort()
+            await until(lambda: held.held.session.streams_open == 0)
+
+    asyncio.run(story())
+
+
+@pytest.mark.holds("B-44", "B-43")
+def test_a_slow_peer_costs_the_worker_nothing_not_even_an_open_stream() -> None:
+    quick = replace(TIMINGS, relay_frame_s=TIMINGS.instance_beat_s)
+
+    async def story() -> None:
+        async with (
+            town("a", timings=quick) as (_, houses),
+            tunnel(houses["a"], epoch=7) as held,
+            peer_of(houses["a"]) as peer,
+        ):
+            stream = peer.open_stream()
+            stream.write(struct.pack(">I", 100) + b"{")  # the rest of the frame never comes
+            with pytest.raises(StreamRefused) as caught:
+                await read_reply(stream, deadline=soon())
+            assert (caught.value.refusal, caught.value.evidence) == (Refusal.NOT_SERVED, False)
+            assert held.requests == [], "no worker's header timer ever ran for it"
+            (await ask(peer)).abort()
+            assert len(held.requests) == 1, "the control: a whole frame opens the worker's stream"
+
+    asyncio.run(story())
+
+
+@pytest.mark.holds("B-63")
+def test_what_is_not_held_here_is_refused_and_never_passed_on() -> None:
+    async def story() -> None:
+        async with (
+            town("a", "c") as (owners, houses),
+            tunnel(houses["c"], epoch=7),
+            peer_of(houses["a"]) as peer,
+        ):
+            with pytest.raises(StreamRefused) as caught:
+                await ask(peer)
+            assert caught.value.refusal is Refusal.NOT_OWNER
+            assert (owners.asked, houses["a"].dials) == (0, 0), "the owner neither looks nor dials for a peer"
+
+    asyncio.run(story())
+
+
+def test_another_epoch_is_a_stale_owner_and_no_verdict() -> None:
+    async def story() -> None:
+        async with (
+            town("a") as (_, houses),
+            tunnel(houses["a"], epoch=8) as held,
+            peer_of(houses["a"]) as peer,
+        ):
+            for epoch in (7, 9):
+                with pytest.raises(StreamRefused) as caught:
+                    await ask(peer, epoch=epoch)
+                assert caught.value.refusal is Refusal.STALE_EPOCH
+            assert held.requests == []
+
+    asyncio.run(story())
+
+
+def test_a_second_hop_or_a_borrowed_name_is_not_served() -> None:
+    async def story() -> None:
+        async with (
+            town("a") as (_, houses),
+            tunnel(houses["a"], epoch=7) as held,
+            peer_of(houses["a"]) as peer,
+        ):
+            frame = json.loads(RelayRequest("asker", StreamRequest(tag="http", node="n", epoch=7)).encode())
+            frame["relay"]["hop"] = 2
+            for attempt in (ask(peer, payload=json.dumps(frame).encode()), ask(peer, origin="somebody-else")):
+                with pytest.raises(StreamRefused) as caught:
+                    await attempt
+                assert (caught.value.refusal, caught.value.evidence) == (Refusal.NOT_SERVED, False)
+            assert held.requests == []
+
+    asyncio.run(story())
+
+
+def test_the_workers_words_pass_unchanged_also_those_nobody_here_knows() -> None:
+    async def story(code: str) -> StreamRefused:
+        async def refuse(stream: Stream, _request: StreamRequest) -> None:
+            refuse_stream_as(stream, code, "as it was said")
+
+        async with (
+            town("a") as (_, houses),
+            tunnel(houses["a"], epoch=7, serve=refuse),
+            peer_of(houses["a"]) as peer,
+        ):
+            with pytest.raises(StreamRefused) as caught:
+                await ask(peer)
+            assert houses["a"].metrics.refusals.labels(code)._value.get() == 1
+            return caught.value
+
+    for code in ("unavailable", "not-served", "from-the-future"):
+        refused = asyncio.run(story(code))
+        assert (refused.code, refused.message) == (code, "as it was said")
+
+
+@pytest.mark.holds("B-62")
+def test_the_callers_budget_only_shortens_the_owners_own_limit() -> None:
+    async def silent(stream: Stream, _request: StreamRequest) -> None:
+        await stream.read_exactly(1, deadline=soon())
+
+    async def waited(budget_ms: int | None, open_s: float) -> float:
+        quick = replace(TIMINGS, stream_open_s=open_s)
+        async with (
+            town("a", timings=quick) as (_, houses),
+            tunnel(houses["a"], epoch=7, serve=silent) as held,
+            peer_of(houses["a"]) as peer,
+        ):
+            loop = asyncio.get_running_loop()
+            started = loop.time()
+            with pytest.raises(StreamRefused) as caught:
+                await ask(peer, budget_ms=budget_ms)
+            assert caught.value.refusal is Refusal.NOT_SERVED
+            assert held.requests[0].budget_ms in {budget_ms, (budget_ms or 0) - 1}
+            return loop.time() - started
+
+    short, long = TIMINGS.instance_beat_s, TIMINGS.instance_liveness_s
+    assert asyncio.run(waited(int(short * 1000), long)) < long, "a shorter budget shortens"
+    assert asyncio.run(waited(int(long * 1000), short)) < long, "a longer budget does not lengthen"
+    assert asyncio.run(waited(None, short)) < long, "no budget is none, not zero"
+
+
+def test_a_peer_that_hangs_up_resets_the_workers_stream() -> None:
+    async def story() -> None:
+        async with town("a") as (_, houses), tunnel(houses["a"], epoch=7) as held:
+            async with peer_of(houses["a"]) as peer:
+                stream = await ask(peer)
+                assert await exchanged(stream) == b"ping"
+                assert held.held.session.streams_open == 1
+            await until(lambda: held.held.session.streams_open == 0)
+
+    asyncio.run(story())
