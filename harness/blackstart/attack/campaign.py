@@ -75,7 +75,8 @@ def _campaign(
     stop: Stop,
 ) -> list[Result]:
     files = tree_files(layout.root)
-    shares = [list(rows[number::workers]) for number in range(workers)]
+    specs = sorted({row.spec for row in rows})
+    shares = [specs[number::workers] for number in range(workers)]
     results: queue.SimpleQueue[Result | None] = queue.SimpleQueue()
     todo: queue.SimpleQueue[Mutation] = queue.SimpleQueue()
     green = Greens()
@@ -131,15 +132,20 @@ def _fill(todo: queue.SimpleQueue[Mutation], rows: Sequence[Mutation]) -> None:
         todo.put(row)
 
 
-def _see_green(rows: Sequence[Mutation], bench: Bench, green: Greens, *, stop: Stop) -> None:
-    """One pytest process runs all specs this job's share of the rows names, sorted so that files stay together."""
-    specs = sorted({row.spec for row in rows})
+def _see_green(specs: Sequence[str], bench: Bench, green: Greens, *, stop: Stop) -> None:
+    """One pytest process runs this job's share of all named specs, sorted so that files stay together.
+
+    One name that pytest does not find keeps it from running any: then each that did not run is asked alone.
+    """
     if not specs:
         return
     trial = bench.run(specs, module="", within=_GREEN_BASE_S + _GREEN_PER_SPEC_S * len(specs), stop=stop)
     for spec in specs:
-        green.objections[spec] = not_green(trial, spec, scratch=str(bench.tree))
-        green.seconds[spec] = sum(phase["seconds"] for phase in trial.phases(spec))
+        seen = trial
+        if not trial.phases(spec) and len(specs) > 1:
+            seen = bench.run([spec], module="", within=_GREEN_BASE_S, stop=stop)
+        green.objections[spec] = not_green(seen, spec, scratch=str(bench.tree))
+        green.seconds[spec] = sum(phase["seconds"] for phase in seen.phases(spec))
 
 
 def _one(row: Mutation, bench: Bench, green: Greens, *, stop: Stop) -> Result:

@@ -152,8 +152,7 @@ def _environment() -> dict[str, str]:
         name: value
         for name, value in os.environ.items()
         if name in _KEPT
-        or (name not in _DROPPED_NAMES
-        and not any(name.startswith(prefix) for prefix in _DROPPED))
+        or (name not in _DROPPED_NAMES and not any(name.startswith(prefix) for prefix in _DROPPED))
     }
 
 

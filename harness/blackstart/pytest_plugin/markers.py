@@ -35,9 +35,15 @@ def validate_markers(items: Iterable[pytest.Item]) -> None:
     """`pytest.UsageError` for the first marker that cannot be meant, naming the spec."""
     for item in items:
         for mark in item.iter_markers():
-            objection = _OBJECTIONS[mark.name](mark.args, mark.kwargs) if mark.name in _OBJECTIONS else None
+            objection = objection_to(mark)
             if objection:
                 raise pytest.UsageError(f"blackstart: {item.nodeid}: @pytest.mark.{mark.name}: {objection}")
+
+
+def objection_to(mark: pytest.Mark) -> str | None:
+    """Why a mark of ours cannot be meant; `None` for one that can, and for those of others."""
+    judge = _OBJECTIONS.get(mark.name)
+    return judge(mark.args, mark.kwargs) if judge else None
 
 
 def is_marked(item: pytest.Item) -> bool:

@@ -11,13 +11,17 @@ import pytest
 
 from blackstart.core.deadline import seconds
 from blackstart.core.gate import GateError, required_capabilities, switched_on
+from blackstart.infra.choice import parse_choice
+from blackstart.infra.errors import BadPostgresOption
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
 PRESETS = ("drill", "production")
-_POSTGRES_URLS = ("postgresql://", "postgres://")
+SEED_INPUT = "blackstart_seed"
+"""Where an xdist worker finds the seed its controller drew."""
+
 _MOST_REPEATS = 10_000
 _LARGEST_SEED = 2**63 - 1
 
@@ -102,7 +106,9 @@ def options_of(config: pytest.Config) -> Options:
 
 
 def configure_options(config: pytest.Config) -> Options:
-    """Reads them into the session. The seed is drawn once: workers get it with the options, hypothesis follows it."""
+    """Reads them into the session. The seed is drawn once: workers are given it, hypothesis follows it."""
+    if (drawn := getattr(config, "workerinput", {}).get(SEED_INPUT)) is not None:
+        config.option.bs_seed = drawn
     options = read_options(
         lambda name: config.getoption(name, default=None), environ=os.environ, rootpath=config.rootpath
     )
@@ -126,14 +132,11 @@ def _refused(name: str, value: object, wrong: str, remedy: str) -> pytest.UsageE
 
 
 def _postgres(name: str, value: str) -> str:
-    if value in {"embedded", "container"} or value.startswith(_POSTGRES_URLS):
-        return value
-    raise _refused(
-        name,
-        value,
-        "neither a provider nor a Postgres URL",
-        f"{name}=embedded, container or postgresql://...",
-    )
+    try:
+        parse_choice(value, thing=name)
+    except BadPostgresOption as wrong:
+        raise pytest.UsageError(f"blackstart: {wrong}") from None
+    return value
 
 
 def _preset(value: str) -> str:

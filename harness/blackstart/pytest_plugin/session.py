@@ -15,7 +15,7 @@ from blackstart.core.tally import InventoryError, Tally, read_inventory, take_ta
 from blackstart.pytest_plugin.host import HOST, RUN_FILE, Host, host_of
 from blackstart.pytest_plugin.ledger import Ledger
 from blackstart.pytest_plugin.markers import is_marked, uses_the_run, validate_markers
-from blackstart.pytest_plugin.options import options_of
+from blackstart.pytest_plugin.options import SEED_INPUT, options_of
 from blackstart.pytest_plugin.selection import is_unselected
 
 if TYPE_CHECKING:
@@ -71,8 +71,9 @@ class Controlling:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
-        """Tells a worker where the run will be named."""
+        """Tells a worker where the run will be named, and the one seed of all."""
         node.workerinput[_INPUT] = str(self._rendezvous)
+        node.workerinput[SEED_INPUT] = str(self._host.options.seed)
 
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
     def pytest_xdist_node_collection_finished(self, node: Any) -> None:

@@ -1,0 +1,24 @@
+"""Specs of the plugin run a real pytest of their own, in a folder of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+Inner = Callable[..., pytest.RunResult]
+
+
+@pytest.fixture
+def inner(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Inner:
+    """`inner(source, *arguments, VARIABLE="value")` runs pytest on one file; the environment is otherwise empty of ours."""
+    for name in ("CI", "BLACKSTART_REQUIRE", "BLACKSTART_POSTGRES", "BLACKSTART_TIME_FACTOR"):
+        monkeypatch.delenv(name, raising=False)
+
+    def run(source: str, *arguments: str, **environment: str) -> pytest.RunResult:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        pytester.makepyfile(test_inner=source)
+        return pytester.runpytest_subprocess("-p", "no:cacheprovider", *arguments)
+
+    return run

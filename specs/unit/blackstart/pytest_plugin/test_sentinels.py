@@ -1,0 +1,85 @@
+"""A spec that leaves something behind fails itself, by name, and not the one after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+Inner = Callable[..., pytest.RunResult]
+
+
+@pytest.mark.parametrize(
+    ("leaking", "told"),
+    [
+        ("KEPT.append(open('/dev/zero'))", "descriptors: * -> /dev/zero"),
+        ("import subprocess; KEPT.append(subprocess.Popen(['sleep', '60']))", "children: pid * (sleep 60)"),
+        (
+            "from blackstart.net import lease_ports; KEPT.append(lease_ports(2, run='x', purpose='spec'))",
+            "port leases: lease 1",
+        ),
+    ],
+    ids=["descriptor", "child", "port-lease"],
+)
+def test_what_a_spec_leaves_behind_fails_that_spec_by_name(inner: Inner, leaking: str, told: str) -> None:
+    source = f"""
+KEPT = []
+def test_tidy(journal): pass
+def test_guilty(journal): {leaking}
+def test_next(journal): pass
+"""
+    result = inner(source)
+    result.assert_outcomes(passed=3, errors=1)
+    result.stdout.fnmatch_lines(
+        ["*ERROR at teardown of test_guilty*", "*::test_guilty left behind:", f"*{told}"]
+    )
+
+
+def test_a_tagged_process_is_found_wherever_it_has_gone(inner: Inner) -> None:
+    """Its parent is not this process, and it has a session of its own."""
+    source = """
+from blackstart.pytest_plugin.host import host_of
+def test_guilty(journal, request):
+    host = host_of(request.config)
+    gone = "import os, time; os.fork() and os._exit(0); os.setsid(); time.sleep(60)"
+    import sys
+    handle = host.spawner.spawn(node="x", argv=[sys.executable, "-c", gone], log_dir=host.run.dir, spec="x")
+    handle.wait(within=10)
+    handle.close() if hasattr(handle, "close") else None
+"""
+    result = inner(source)
+    result.stdout.fnmatch_lines(["*::test_guilty left behind:", "*processes: pid * (*time.sleep(60)*"])
+
+
+def test_a_fixture_of_a_wider_scope_may_keep_what_it_opened(inner: Inner) -> None:
+    source = """
+import pytest
+@pytest.fixture(scope="module")
+def opened():
+    with open("/dev/zero") as file:
+        yield file
+def test_first(opened): pass
+def test_second(opened): assert not opened.closed
+"""
+    inner(source).assert_outcomes(passed=2)
+
+
+def test_what_is_just_ending_is_given_its_time(inner: Inner) -> None:
+    source = """
+import threading
+def test_one():
+    file = open("/dev/zero")
+    threading.Timer(0.2, file.close).start()
+"""
+    inner(source).assert_outcomes(passed=1)
+
+
+def test_a_sentinel_of_your_own_is_asked_too(inner: Inner) -> None:
+    source = """
+from blackstart.pytest_plugin import add_sentinel
+THERE = {}
+add_sentinel("toys", lambda: THERE)
+def test_guilty(): THERE["ball"] = "a red ball"
+"""
+    result = inner(source)
+    result.stdout.fnmatch_lines(["*::test_guilty left behind:", "*toys: a red ball"])
