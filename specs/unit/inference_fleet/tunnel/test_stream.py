@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from inference_fleet.tunnel import Stream
 
 
+QUICK = replace(TIMINGS, stream_linger_s=TIMINGS.stream_linger_s / 10)
+
+
 def _story(body: Callable[[Piped, Stream, Stream], Awaitable[None]]) -> None:
     """Run `body(session, our stream, the peer's end of it)`."""
 
@@ -30,7 +34,7 @@ def _story(body: Callable[[Piped, Stream, Stream], Awaitable[None]]) -> None:
             arrived.set_result(stream)
             await told.wait()
 
-        async with piped(on_server_stream=keep) as both:
+        async with piped(on_server_stream=keep, timings=QUICK) as both:
             ours = both.client.open_stream()
             await body(both, ours, await arrived)
             told.set()
@@ -192,7 +196,7 @@ def test_a_silent_peer_of_a_closed_stream_is_reset_after_the_linger_time() -> No
         ours.close()
         await within(theirs_seen.eof)
         assert both.client.streams_open == 1, "control: it waits for the peer first"
-        async with asyncio.timeout(2 * TIMINGS.stream_linger_s):
+        async with asyncio.timeout(TIMINGS.stream_linger_s):
             assert isinstance(await theirs_seen.lost, StreamReset)
         assert both.client.streams_open == 0
 
