@@ -1,0 +1,85 @@
+"""Several addresses, one at a time; what comes back is bounded and tells no secret."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+from starlette.responses import Response
+
+from inference_fleet.roster.wire import Heartbeat, Registered
+from inference_fleet.worker.frontends import Answer, Frontends, Rotation, Unreachable, decoded
+
+from .doubles import NODE, TIMINGS, Home, error, frontend
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+BODY = Heartbeat(boot_id="boot-0001")
+PATH = f"/api/node/{NODE}/heartbeat"
+
+
+def test_a_fleet_spreads_over_the_addresses_and_a_node_keeps_its_place() -> None:
+    urls = ("http://a", "http://b", "http://c")
+
+    first = [Rotation(urls, node_name=f"worker-{number}").current for number in range(60)]
+
+    assert set(first) == set(urls)
+    assert first == [Rotation(urls, node_name=f"worker-{number}").current for number in range(60)]
+    rotation = Rotation(urls, node_name="worker-0")
+    assert {rotation.current, rotation.advance(), rotation.advance()} == set(urls)
+
+
+def test_an_answer_comes_back_with_its_code_and_its_wish(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with (
+            frontend() as double,
+            Frontends.connect(Home(tmp_path, double.url).settings()) as frontends,
+        ):
+            double.beating.append(error(429, "rate_limited", Retry_After="3"))
+            answer = await frontends.post(
+                double.url, PATH, BODY, bearer="secret-1", within_s=TIMINGS.handshake_s
+            )
+
+            assert (answer.status, answer.code, answer.retry_after_s) == (429, "rate_limited", 3)
+            assert double.bearers == ["Bearer secret-1"]
+
+    asyncio.run(story())
+
+
+def test_no_answer_and_an_endless_one_are_unreachable(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with (
+            frontend() as double,
+            Frontends.connect(Home(tmp_path, double.url).settings()) as frontends,
+        ):
+            with pytest.raises(Unreachable, match=r"127\.0\.0\.1:1/"):
+                await frontends.post(
+                    "http://127.0.0.1:1", PATH, BODY, bearer="x", within_s=TIMINGS.handshake_s
+                )
+            double.beating.append(Response(b"x" * 100_000))
+            with pytest.raises(Unreachable, match="longer than 65536"):
+                await frontends.post(double.url, PATH, BODY, bearer="x", within_s=TIMINGS.handshake_s)
+
+    asyncio.run(story())
+
+
+def answer_of(body: bytes, status: int = 200) -> Answer:
+    return Answer(url="http://f/x", status=status, body=body, retry_after_s=None)
+
+
+def test_a_quote_is_one_bounded_line_without_secrets() -> None:
+    quoted = answer_of(b"token s3cr3t\nis \x00 bad " + b"y" * 1000).quote("s3cr3t")
+
+    assert "s3cr3t" not in quoted
+    assert quoted.startswith("token *** is   bad")
+    assert len(quoted) <= 503
+    assert answer_of(b"").quote() == "(empty body)"
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>", b"[" * 20_000, b'{"id":3}'])
+def test_a_success_that_is_no_answer_of_ours_is_unreachable(body: bytes) -> None:
+    with pytest.raises(Unreachable, match="no answer"):
+        decoded(answer_of(body), Registered)
+    assert answer_of(body).code == ""
