@@ -121,8 +121,9 @@ def usable_range(lowest_ephemeral: int, highest_ephemeral: int) -> range:
     """The ports that no outgoing connection is given: below the ephemeral range, or above it where below is no room."""
     if lowest_ephemeral - LOWEST_PORT >= _LONGEST_BLOCK:
         return range(LOWEST_PORT, lowest_ephemeral)
-    if _HIGHEST_PORT - highest_ephemeral >= _LONGEST_BLOCK:
-        return range(highest_ephemeral + 1, _HIGHEST_PORT + 1)
+    lowest_above = max(LOWEST_PORT, highest_ephemeral + 1)
+    if _HIGHEST_PORT - lowest_above >= _LONGEST_BLOCK:
+        return range(lowest_above, _HIGHEST_PORT + 1)
     raise NoPorts(
         f"the ephemeral range {lowest_ephemeral} to {highest_ephemeral} leaves no {_LONGEST_BLOCK} ports below or above it;"
         f" try: sysctl net.ipv4.ip_local_port_range='32768 60999'"

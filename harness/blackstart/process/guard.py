@@ -124,8 +124,12 @@ class Guardian:
             if writing >= 0:
                 os.close(writing)
         if said != b"ready\n":
-            log_text = (run.dir / GUARDIAN_LOG).read_text(errors="replace")[-2000:]
-            raise GuardianGone(f"run {run.id}: the guardian did not start: {log_text or 'no word from it'}")
+            told = (run.dir / GUARDIAN_LOG).read_text(errors="replace").strip().splitlines() or [
+                "no word from it"
+            ]
+            raise GuardianGone(
+                f"run {run.id}: the guardian did not start: {told[-1]}; try: read {run.dir / GUARDIAN_LOG}"
+            )
 
     @staticmethod
     def connect(run: Run) -> GuardianLease:

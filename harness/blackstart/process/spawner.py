@@ -92,6 +92,8 @@ class Spawner:
         """
         words = _checked_argv([*wrap, *argv] if not isinstance(argv, str) else argv)
         _check_names(node, incarnation)
+        if taken := [name for name in TAGS if name in (env or {})]:
+            raise ValueError(f"env: {', '.join(taken)} is the harness's to set; try: leave it out")
         numbers = port_numbers(ports)
         if ending is Ending.POSTGRES:
             folder = folder or cwd
@@ -148,14 +150,11 @@ class Spawner:
         return make_handle(made, journal=self._journal, ledger=self.ledger, log=log)
 
     def _environment(self, env: Mapping[str, str] | None, user: int | None, charge: Charge) -> dict[str, str]:
-        added = dict(env or {})
-        if taken := [name for name in TAGS if name in added]:
-            raise ValueError(f"env: {', '.join(taken)} is the harness's to set; try: leave it out")
         base = {name: value for name, value in os.environ.items() if not name.startswith(_NOT_INHERITED)}
         tags = {RUN_TAG: self._run.id, SPAWN_TAG: charge.id}
         if user is not None:
             tags[USER_TAG] = str(user)
-        return base | {"PYTHONUNBUFFERED": "1"} | added | tags
+        return base | {"PYTHONUNBUFFERED": "1"} | dict(env or {}) | tags
 
     def _execute(
         self, words: list[str], env: dict[str, str], cwd: Path | None, log: LogFile, charge: Charge

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from blackstart.core.journal import (
@@ -23,7 +23,7 @@ from blackstart.core.journal import (
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda children: st.lists(children) | st.dictionaries(st.text(), children),
-    max_leaves=20,
+    max_leaves=8,
 )
 
 
@@ -31,7 +31,8 @@ def event(*, seq: int = 1, boot_ns: int = 0, data: dict[str, Any] | None = None)
     return Event(seq=seq, boot_ns=boot_ns, wall=0.0, kind=Kind.MARK, data=data or {})
 
 
-@given(st.dictionaries(st.text(), json_values), st.text(), st.integers(1, 99))
+@settings(max_examples=40)
+@given(st.dictionaries(st.text(), json_values, max_size=4), st.text(), st.integers(1, 99))
 def test_an_event_reads_back_as_it_was_written(data: dict[str, Any], node: str, incarnation: int) -> None:
     clipped = clip(data)
     written = Event(

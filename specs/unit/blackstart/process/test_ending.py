@@ -1,0 +1,82 @@
+"""Each thing is ended its own way: Postgres by a signal its children hear, containers and faults by their commands."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from blackstart.cluster.waiting import eventually
+from blackstart.process import Ending, environ_of
+from blackstart.process.ending import end_charges
+from blackstart.process.strays import Sought
+from blackstart.record import read_ledger
+from blackstart.record.ledger import owed
+
+from .players import marked, new_mark
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from .conftest import Yard
+
+WITHIN_S = 10.0
+
+
+def like_postgres(mark: str) -> list[str]:
+    """A postmaster whose child leads a session of its own, has no environment and works in the data folder."""
+    return [
+        "sh",
+        "-c",
+        f"trap 'echo quit; exit 0' QUIT; env -i setsid sleep {mark} & echo up; wait; : {mark}",
+    ]
+
+
+def test_a_server_like_postgres_is_asked_to_quit_and_its_children_are_found_by_folder(
+    yard: Yard, tmp_path: Path
+) -> None:
+    mark = new_mark()
+    data = tmp_path / "data"
+    data.mkdir()
+    handle = yard.spawn(*like_postgres(mark), cwd=data, ending=Ending.POSTGRES)
+    handle.log.wait_for("up", within=WITHIN_S)
+    eventually(lambda: len(marked(mark)), 2, within=WITHIN_S)
+    child = next(pid for pid in marked(mark) if pid != handle.pid)
+    assert environ_of(child) == {}  # control: no tag would find it
+    assert os.getsid(child) == child
+    ended = end_charges(owed(read_ledger(yard.run.dir)), sweep=Sought(run=yard.run.id))
+    assert marked(mark) == []
+    assert ended.survivors == ()
+    assert handle.log.tail() == "up\nquit"
+
+
+def test_a_kill_of_a_server_like_postgres_leaves_no_child_either(yard: Yard, tmp_path: Path) -> None:
+    mark = new_mark()
+    handle = yard.spawn(*like_postgres(mark), cwd=tmp_path, ending=Ending.POSTGRES)
+    eventually(lambda: len(marked(mark)), 2, within=WITHIN_S)
+    handle.kill(within=WITHIN_S)
+    assert marked(mark) == []
+    assert "quit" not in handle.log.text()
+
+
+def test_without_its_folder_such_a_child_is_not_found(yard: Yard, tmp_path: Path) -> None:
+    mark = new_mark()
+    handle = yard.spawn(*like_postgres(mark), cwd=tmp_path)
+    eventually(lambda: len(marked(mark)), 2, within=WITHIN_S)
+    handle.kill(within=WITHIN_S)
+    (left,) = marked(mark)  # the control of the two specs above
+    os.kill(left, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("family", ["paused"])
+def test_a_paused_server_hears_it_too(yard: Yard, tmp_path: Path, family: str) -> None:
+    mark = new_mark()
+    handle = yard.spawn(*like_postgres(mark), cwd=tmp_path, ending=Ending.POSTGRES, node=family)
+    handle.log.wait_for("up", within=WITHIN_S)
+    eventually(lambda: len(marked(mark)), 2, within=WITHIN_S)
+    handle.pause()
+    end_charges(owed(read_ledger(yard.run.dir)), sweep=Sought(run=yard.run.id))
+    assert marked(mark) == []
+    assert handle.log.tail() == "up\nquit"
