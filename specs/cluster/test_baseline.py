@@ -27,7 +27,7 @@ def test_a_worker_appears_in_the_roster_of_the_replica_it_registered_with(fleet:
     assert look.value("worker-1", "status") == "<absent>"
 
 
-@pytest.mark.holds("B-217")
+@pytest.mark.holds("B-217", "B-153")
 @pytest.mark.cluster(frontends=2, workers=1, spread=True)
 def test_two_replicas_list_one_worker_by_one_id_and_honour_each_others_sessions(fleet: Fleet) -> None:
     # the worker knows replica 0 alone, so replica 1 has it from the database

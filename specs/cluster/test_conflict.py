@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from blackstart.fleet import Fleet
 
 
-@pytest.mark.holds("B-156")
 @pytest.mark.cluster(frontends=2, workers=1)
 def test_two_boots_of_one_node_are_named_counted_and_damped(fleet: Fleet) -> None:
     first = _row(fleet)

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from blackstart.fleet import Fleet
 
 
-@pytest.mark.holds("B-147", "B-18")
 @pytest.mark.cluster(
     frontends=2,
     workers=2,

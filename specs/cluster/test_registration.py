@@ -26,7 +26,7 @@ WHERE datname = current_database() AND wait_event_type = 'Lock' AND strpos(query
 """
 
 
-@pytest.mark.holds("B-191", "B-86")
+@pytest.mark.holds("B-191")
 @pytest.mark.cluster(frontends=2, workers=0)
 def test_eight_workers_that_register_in_the_same_moment_are_eight_nodes(fleet: Fleet) -> None:
     names = [f"worker-{index}" for index in range(8)]
@@ -55,7 +55,6 @@ def test_eight_workers_that_register_in_the_same_moment_are_eight_nodes(fleet: F
         assert "unexpected failure" not in frontend.log.text()
 
 
-@pytest.mark.holds("B-86")
 @pytest.mark.cluster(frontends=1, workers=1)
 def test_a_used_name_with_another_credential_is_refused_while_its_holder_lives_and_taken_over_when_it_is_stale(
     fleet: Fleet,
@@ -83,7 +82,6 @@ def test_a_used_name_with_another_credential_is_refused_while_its_holder_lives_a
     assert _beat(fleet, holder, credential="not-the-credential").status_code == 401
 
 
-@pytest.mark.holds("B-84", "B-182")
 @pytest.mark.cluster(frontends=1, workers=1)
 def test_a_worker_restarted_with_its_credential_is_the_same_node_and_one_without_it_waits_for_its_old_self(
     fleet: Fleet,
@@ -115,19 +113,20 @@ def test_a_worker_told_to_do_without_its_tunnel_never_becomes_visible(fleet: Fle
         eventually(lambda: fleet.roster(via=0).names, names, within=fleet.timings.start_s, watch=[seeing])
 
 
-@pytest.mark.holds("B-83", "B-153")
+@pytest.mark.holds("B-25")
 @pytest.mark.cluster(frontends=1, workers=1)
-@pytest.mark.parametrize("credential", [None, "", "x", "Ünicode-secret", "y" * 5000])
-def test_a_dial_without_the_nodes_credential_is_401_before_any_upgrade(
-    fleet: Fleet, credential: str | None
-) -> None:
-    status, headers = _dial(fleet, fleet.node_id(0), credential)
-    assert status == 401
-    assert "upgrade" not in {name.lower() for name in headers}
-    assert fleet.owner_index(0) == 0, "the refused dial disturbed the tunnel"
+def test_a_dial_without_the_nodes_credential_is_401_before_any_upgrade(fleet: Fleet) -> None:
+    epoch = fleet.wait_owner(0, 0).epoch
+    for credential in (None, "", "x", "Ünicode-secret", "y" * 5000, fleet.secrets.registration_token):
+        status, headers = _dial(fleet, fleet.node_id(0), credential)
+        assert status == 401, credential
+        assert "upgrade" not in {name.lower() for name in headers}
+    assert fleet.wait_owner(0, 0).epoch == epoch, "a refused dial disturbed the tunnel"
+    # the control: the same request with the node's own credential is upgraded
+    own = (fleet.worker(0).place.data_dir / "node-credential").read_text().strip()
+    assert _dial(fleet, fleet.node_id(0), own)[0] in {101, 409}
 
 
-@pytest.mark.holds("B-83")
 @pytest.mark.cluster(frontends=1, workers=1)
 def test_a_replica_without_secrets_authorises_nobody(fleet: Fleet) -> None:
     node = fleet.frontend(0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from typing import TYPE_CHECKING
 
@@ -11,13 +10,10 @@ import pytest
 
 from blackstart.cluster.waiting import eventually
 from blackstart.fleet.chat import Result
-from inference_fleet.auth import PeerTokens
-from inference_fleet.cluster import Owner
-from inference_fleet.frontend.peer_dial import PeerDialer
-from inference_fleet.route import PeerLinks, SharedClock
 from inference_fleet.route.outcomes import carries_absence
-from inference_fleet.settings import Deadline
-from inference_fleet.tunnel import Refusal, StreamRefused, StreamRequest
+from inference_fleet.tunnel import Refusal, StreamRefused
+
+from .playing import relay
 
 if TYPE_CHECKING:
     from blackstart.fleet import Fleet
@@ -101,11 +97,11 @@ def test_without_its_tunnel_a_worker_is_reached_by_nobody_and_with_it_again(flee
     assert fleet.chat(via=1).ok
 
 
-@pytest.mark.holds("B-227")
+@pytest.mark.holds("B-227", "B-63")
 @pytest.mark.cluster(frontends=1, workers=1)
 def test_a_relay_for_a_node_nobody_holds_is_answered_not_owner_and_claims_no_absence(fleet: Fleet) -> None:
     began = time.monotonic()
-    refused = asyncio.run(_relay(fleet, node="node-nobody-holds", epoch=1))
+    refused = asyncio.run(relay(fleet, node="node-nobody-holds", epoch=1))
     assert isinstance(refused, StreamRefused)
     assert refused.refusal is Refusal.NOT_OWNER
     assert not refused.evidence, "a replica's answer is no word of the worker"
@@ -113,46 +109,15 @@ def test_a_relay_for_a_node_nobody_holds_is_answered_not_owner_and_claims_no_abs
     assert time.monotonic() - began < fleet.timings.relay_frame_s, "it was a deadline and no answer"
     # the control: the same link relays to a worker that is held here
     owner = fleet.wait_owner(0, 0)
-    assert asyncio.run(_relay(fleet, node=fleet.node_id(0), epoch=owner.epoch)) is None
-    stale = asyncio.run(_relay(fleet, node=fleet.node_id(0), epoch=owner.epoch + 1))
+    assert asyncio.run(relay(fleet, node=fleet.node_id(0), epoch=owner.epoch)) is None
+    stale = asyncio.run(relay(fleet, node=fleet.node_id(0), epoch=owner.epoch + 1))
     assert isinstance(stale, StreamRefused)
 
 
 @pytest.mark.holds("B-227")
 @pytest.mark.cluster(frontends=1, workers=1)
 def test_a_peer_without_the_clusters_secret_gets_no_link(fleet: Fleet) -> None:
-    refused = asyncio.run(_relay(fleet, node=fleet.node_id(0), epoch=1, secret="another secret"))
+    refused = asyncio.run(relay(fleet, node=fleet.node_id(0), epoch=1, secret="another secret"))
     assert refused is not None
     assert not isinstance(refused, StreamRefused), "a stranger was let in and answered"
     assert "401" in str(refused)
-
-
-async def _relay(fleet: Fleet, *, node: str, epoch: int, secret: str | None = None) -> Exception | None:
-    """Play a replica: ask replica 0 for a stream to `node`; None when it was given."""
-    timings = fleet.timings
-    tokens = PeerTokens(
-        cluster_secret=fleet.secrets.cluster if secret is None else secret,
-        instance_id="frontend-played-by-a-spec",
-        ttl_s=timings.peer_token_ttl_s,
-    )
-    links = PeerLinks(
-        instance_id="frontend-played-by-a-spec",
-        dial=PeerDialer(tokens=tokens, clock=SharedClock(time.time()), timings=timings),
-        timings=timings,
-    )
-    running = asyncio.create_task(links.run())
-    try:
-        await asyncio.sleep(0)
-        owner = Owner(instance_id="frontend-0", address=fleet.frontend(0).place.address, epoch=epoch)
-        request = StreamRequest(tag="http", target="", node=node, epoch=epoch)
-        stream = await links.open(owner, request, deadline=Deadline.after(timings.stream_open_s))
-    except Exception as error:  # noqa: BLE001 - what it is, is what the spec asks
-        return error
-    else:
-        stream.abort()
-        return None
-    finally:
-        await links.close(Deadline.after(timings.drain_wait_s))
-        running.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await running

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from blackstart.cluster.cluster import Cluster
 from blackstart.cluster.waiting import eventually
+from blackstart.faults.clock import ClockFile
 from blackstart.fleet.admin import Admin, mint
 from blackstart.fleet.chat import Chat, PendingChat, body_of
 from blackstart.fleet.http import client_of
@@ -66,6 +67,8 @@ class Fleet(Cluster):
         except BaseException:
             self._release()
             raise
+
+        self.clocks = {name: self._clock(name) for name in options.faketime}
 
     @property
     def database_url(self) -> str:
@@ -317,6 +320,12 @@ class Fleet(Cluster):
             self.server.close()
         elif self._database is not None and (trouble := self._database.drop()):
             raise InfraError("database", self._database.name, wrong=trouble, remedy="drop it by hand")
+
+    def _clock(self, name: str) -> ClockFile:
+        node = self.node(name)
+        clock = ClockFile(self.run.spec_dir(self.spec) / f"{name}.clock")
+        node.set_env(**clock.environment())
+        return clock
 
     def _addresses(self) -> list[str]:
         return [node.place.address for node in self.frontends]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from inference_fleet.settings import Timings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
 _MOST_NODES = 64
 _PRESETS = ("drill", "production")
@@ -37,7 +37,7 @@ class FleetOptions:
     | `own_postgres`      | a server of this fleet's own, which a spec may hurt                                 |
     | `tokens_per_second` | the pace of every model; None: as fast as it goes                                   |
     | `advertise`         | false: replicas are present but not dialable                                        |
-    | `faketime`          | nodes started with a clock that can be skewed                                       |
+    | `faketime`          | names of nodes whose clock can be skewed live                                        |
     | `env`               | variables added per node name, over everything else                                 |
     """
 
@@ -50,7 +50,7 @@ class FleetOptions:
     own_postgres: bool = False
     tokens_per_second: float | None = None
     advertise: bool = True
-    faketime: frozenset[str] = frozenset()
+    faketime: Collection[str] = ()
     env: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:

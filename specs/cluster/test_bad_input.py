@@ -1,0 +1,294 @@
+"""Whatever a stranger sends to a live fleet, each piece gets an answer that names it, and nobody else notices."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+import struct
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from blackstart.fleet.http import client_of, error_code
+from inference_fleet.frontend import bodies
+from inference_fleet.settings import Deadline
+from inference_fleet.tunnel import StreamRefused, read_reply
+
+from .playing import peer_carrier, peer_session, relay
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from blackstart.fleet import Fleet
+
+RIGHT_TO_LEFT = "\u202etxet"
+DEEP = 10_000
+
+
+@contextlib.contextmanager
+def _unharmed(fleet: Fleet) -> Iterator[None]:
+    """What stood before stands after: ownership and its epoch, statuses, models; and chat works both ways."""
+
+    def standing() -> list[Any]:
+        look = fleet.roster(via=1)
+        assert look.error is None, look.error
+        return [
+            (node.id, node.name, node.status, node.raw["owner"], node.raw["epoch"], node.models)
+            for node in look.nodes
+        ]
+
+    before = standing()
+    yield
+    assert standing() == before
+    assert fleet.get("/api/reaps", via=0).json() == []
+    for via in (0, 1):
+        chat = fleet.chat(via=via)
+        assert chat.ok, str(chat)
+    for frontend in fleet.frontends:
+        assert "unexpected failure" not in frontend.log.text()
+
+
+def _nested(depth: int) -> bytes:
+    return b'{"model":"babbler-0","messages":' + b"[" * depth + b"]" * depth + b"}"
+
+
+def _chat_body(**changes: Any) -> bytes:
+    body = {"model": "babbler-0", "messages": [{"role": "user", "content": "x"}], "max_tokens": 1}
+    return json.dumps({**body, **changes}).encode()
+
+
+def _padded(size: int) -> bytes:
+    body = _chat_body(user="")
+    return body[:-2] + b"u" * (size - len(body)) + body[-2:]
+
+
+BODIES = [
+    ("nothing", b"", 400, "invalid"),
+    ("not JSON", b"hello", 400, "invalid"),
+    ("half of it", _chat_body()[:-5], 400, "invalid"),
+    ("not UTF-8", b'{"model":"\xff\xfe"}', 400, "invalid"),
+    ("a list", b"[]", 400, "invalid"),
+    ("no model", b"{}", 400, "invalid"),
+    ("a model that is a number", _chat_body(model=7), 400, "invalid"),
+    ("an empty model", _chat_body(model=""), 400, "invalid"),
+    ("a model of 300 characters", _chat_body(model="m" * 300), 400, "invalid"),
+    ("a model with a NUL", _chat_body(model="a\0b"), 400, "invalid"),
+    ("a model with a right-to-left mark", _chat_body(model=RIGHT_TO_LEFT), 400, "invalid"),
+    ("a model with slashes", _chat_body(model="../../etc/passwd"), 404, "model_not_found"),
+    ("a model nobody serves", _chat_body(model="babbler-9"), 404, "model_not_found"),
+    ("JSON nested 10,000 deep", _nested(DEEP), 400, "invalid"),
+    ("no messages", _chat_body(messages=[]), 400, "invalid"),
+    ("a negative number of tokens", _chat_body(max_tokens=-1), 400, "invalid"),
+    ("a temperature that is a text", _chat_body(temperature="hot"), 400, "invalid"),
+    ("a body one byte past the cap", _padded(bodies.LARGE + 1), 413, "body_too_large"),
+]
+
+
+@pytest.mark.cluster(frontends=2, workers=1)
+def test_chat_bodies_that_cannot_be_meant_are_refused_by_name(fleet: Fleet) -> None:
+    with _unharmed(fleet), client_of(fleet.frontend(0).url, within=fleet.timings.request_s) as client:
+        seen = {}
+        for what, body, status, code in BODIES:
+            answer = client.post("/v1/chat/completions", content=body, headers=fleet.admin.bearer)
+            seen[what] = (answer.status_code, error_code(answer.json()))
+            assert seen[what] == (status, code), f"{what}: {answer.text[:300]}"
+            assert len(answer.json()["error"]["message"]) > 10
+        # the control: a body exactly at the cap is read to its end, and refused by whom it was passed to
+        at_cap = client.post(
+            "/v1/chat/completions", content=_padded(bodies.LARGE), headers=fleet.admin.bearer
+        )
+        assert at_cap.status_code == 413
+        assert "8388608" not in at_cap.text, "the replica refused a body that is not past its cap"
+        for budget in (b"0", b"-5", b"soon", b"9" * 40, "\u0661".encode()):
+            bearer = fleet.admin.bearer["Authorization"].encode()
+            answer = client.post(
+                "/v1/chat/completions",
+                content=_chat_body(),
+                headers={b"Authorization": bearer, b"X-Blackstart-Budget-Ms": budget},
+            )
+            assert (answer.status_code, error_code(answer.json())) == (400, "invalid"), budget
+
+
+NAMES = [
+    "",
+    " ",
+    "n" * 300,
+    "a/b",
+    "../x",
+    "a\0b",
+    RIGHT_TO_LEFT,
+    "worker 0",
+    "-worker",
+    "worker-",
+    "<script>",
+]
+
+
+@pytest.mark.cluster(frontends=2, workers=1)
+def test_names_and_registrations_that_cannot_be_meant_are_refused_by_name(fleet: Fleet) -> None:
+    good = {
+        "name": "worker-7",
+        "node_type": "backend",
+        "boot_id": "0123456789abcdef",
+        "credential_sha256": "a" * 64,
+        "capacity": {},
+        "labels": {},
+    }
+    wrong: list[dict[str, Any]] = [
+        *({**good, "name": name} for name in NAMES),
+        {**good, "node_type": "king"},
+        {**good, "boot_id": ""},
+        {**good, "credential_sha256": ""},
+        {**good, "credential_sha256": "A" * 64},
+        {**good, "labels": {f"k{number}": "v" for number in range(65)}},
+        {**good, "labels": {"k": "v" * 257}},
+        {**good, "capacity": {"gpus": "many"}},
+        {key: value for key, value in good.items() if key != "name"},
+    ]
+    token = {"Authorization": f"Bearer {fleet.secrets.registration_token}"}
+    with _unharmed(fleet), client_of(fleet.frontend(0).url, within=fleet.timings.request_s) as client:
+        for body in wrong:
+            answer = client.post("/api/node/register", json=body, headers=token)
+            assert (answer.status_code, error_code(answer.json())) == (400, "invalid"), (body, answer.text)
+        for path in ("/api/nodes/a%00b", "/api/nodes/" + "n" * 300, "/api/nodes/%E2%80%AEtxet"):
+            answer = client.get(path, headers=fleet.admin.session)
+            assert answer.status_code in {400, 404}, (path, answer.text)
+        huge = client.post("/api/node/register", content=b"x" * (bodies.MEDIUM + 1), headers=token)
+        assert (huge.status_code, error_code(huge.json())) == (413, "body_too_large")
+        deep = client.post("/api/node/register", content=b"[" * DEEP + b"]" * DEEP, headers=token)
+        assert (deep.status_code, error_code(deep.json())) == (400, "invalid")
+    # the control: the body they were all made from is taken
+    with client_of(fleet.frontend(0).url, within=fleet.timings.request_s) as client:
+        assert client.post("/api/node/register", json=good, headers=token).status_code == 201
+
+
+@pytest.mark.cluster(frontends=2, workers=1)
+def test_connections_that_say_nothing_or_too_much_are_ended_and_hold_nobody_up(fleet: Fleet) -> None:
+    timings = fleet.timings
+    key = f"Authorization: Bearer {fleet.admin.api_key}\r\n".encode()
+    begun = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n" + key
+    sent: dict[str, bytes] = {
+        "nothing at all": b"",
+        "half a request line": b"GET /heal",
+        "headers that never end": b"GET /healthz HTTP/1.1\r\nHost: x\r\n",
+        "headers past every bound": b"GET /healthz HTTP/1.1\r\n" + b"X-Filler: " + b"f" * (256 * 1024),
+        "no HTTP": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\0" * 64,
+        "a body that never comes": begun + b"Content-Length: 100\r\n\r\n{",
+        "a chunk that never ends": begun + b"Transfer-Encoding: chunked\r\n\r\nff\r\n{",
+        "an upgrade without a key": b"GET /api/cluster/peer HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+    }
+    within = timings.handshake_s + timings.body_read_s + timings.keepalive_timeout_s
+    with _unharmed(fleet):
+        quiet = {what: _Talker(fleet, data) for what, data in sent.items()}
+        # while they hang there, others are answered
+        assert fleet.chat(via=0).ok
+        for what, talker in quiet.items():
+            assert talker.ended(within), f"{what}: the connection is still open after {within:g} s"
+
+
+class _Talker:
+    """A connection that says its piece and then only listens, until the other side ends it."""
+
+    def __init__(self, fleet: Fleet, data: bytes) -> None:
+        self._within = fleet.timings.request_s
+        self._socket = socket.create_connection(
+            (fleet.frontend(0).place.host, fleet.frontend(0).port), timeout=self._within
+        )
+        self._data = data
+        self._over = threading.Event()
+        threading.Thread(target=self._talk, daemon=True).start()
+
+    def ended(self, within: float) -> bool:
+        """Whether the other side ended it in time."""
+        over = self._over.wait(within)
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        return over
+
+    def _talk(self) -> None:
+        with contextlib.suppress(OSError):  # a reset is an end
+            self._socket.sendall(self._data)
+            while self._socket.recv(65536):
+                pass
+        self._over.set()
+
+
+def _length(count: int) -> bytes:
+    return struct.pack(">I", count)
+
+
+FRAMES: list[tuple[str, bytes, str]] = [
+    ("empty", _length(0), "not-served"),
+    ("one byte past the limit", _length(8193) + b"x" * 8193, "not-served"),
+    ("a length of four gigabytes", b"\xff\xff\xff\xff" + b"x" * 64, "not-served"),
+    ("not JSON", _length(5) + b"hello", "not-served"),
+    ("not UTF-8", _length(2) + b"\xff\xfe", "not-served"),
+    ("nested deep", _length(8000) + b"[" * 4000 + b"]" * 4000, "not-served"),
+    (
+        "another version",
+        _length(71) + b'{"v":9,"relay":{"from":"frontend-played-by-a-spec","hop":1},"request":1}'[:71],
+        "not-served",
+    ),
+    ("half a frame and no more", _length(100) + b"{", "not-served"),
+    ("nothing", b"", "not-served"),
+]
+
+
+@pytest.mark.cluster(frontends=2, workers=1)
+def test_stream_handshakes_that_cannot_be_meant_are_refused_and_the_link_lives_on(fleet: Fleet) -> None:
+    owner = fleet.wait_owner(0, 0)
+    with _unharmed(fleet):
+        ends = asyncio.run(_handshakes(fleet))
+        for (what, _, code), end in zip(FRAMES, ends, strict=True):
+            assert isinstance(end, StreamRefused), f"{what}: {end!r}"
+            assert end.code == code, f"{what}: {end}"
+            assert not end.evidence, f"{what}: a broken frame says nothing about the worker"
+        # the control: a link of the same making relays
+        assert asyncio.run(relay(fleet, node=fleet.node_id(0), epoch=owner.epoch)) is None
+
+
+async def _handshakes(fleet: Fleet) -> list[BaseException | None]:
+    timings = fleet.timings
+    async with peer_session(fleet) as session:
+
+        async def one(data: bytes) -> None:
+            stream = session.open_stream()
+            try:
+                stream.write(data)
+                await read_reply(
+                    stream, deadline=Deadline.after(timings.relay_frame_s + timings.stream_header_s)
+                )
+            finally:
+                stream.abort()
+
+        ends = await asyncio.gather(*(one(data) for _, data, _ in FRAMES), return_exceptions=True)
+        assert session.connected, "one broken stream ended the link of all"
+        return ends
+
+
+@pytest.mark.cluster(frontends=1, workers=1)
+def test_bytes_that_are_no_yamux_end_that_link_alone(fleet: Fleet) -> None:
+    epoch = fleet.wait_owner(0, 0).epoch
+    for garbage in (b"\0" * 12, b"\xff" * 64, b"GET / HTTP/1.1\r\n\r\n", b"\0\0\0\x01" + b"\xff" * 8):
+        asyncio.run(_garbage(fleet, garbage))
+    assert fleet.wait_owner(0, 0).epoch == epoch
+    assert fleet.chat(via=0).ok
+    # the control: a link that speaks yamux relays
+    assert asyncio.run(relay(fleet, node=fleet.node_id(0), epoch=epoch)) is None
+
+
+async def _garbage(fleet: Fleet, garbage: bytes) -> None:
+    """Say it, and hear the link end; one that stays open is a `TimeoutError`."""
+    timings = fleet.timings
+    carrier = await peer_carrier(fleet)
+    try:
+        await carrier.send(garbage)
+        async with asyncio.timeout(timings.keepalive_interval_s + 2 * timings.keepalive_timeout_s):
+            while await carrier.receive() is not None:
+                pass
+    finally:
+        carrier.abort()

@@ -1,0 +1,62 @@
+"""No replica ever connects to a worker: seen from the kernel, with a connect that the same probe must see."""
+
+from __future__ import annotations
+
+import re
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+
+from blackstart.cluster.waiting import eventually
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from blackstart.fleet import Fleet
+
+CONNECT = re.compile(r"connect\(\d+, \{sa_family=AF_INET6?, .*?sin6?_port=htons\((\d+)\)")
+
+
+@pytest.mark.needs("strace")
+@pytest.mark.holds("B-50", "B-51")
+@pytest.mark.cluster(frontends=2, workers=2)
+def test_no_replica_ever_connects_to_a_workers_address(fleet: Fleet, tmp_path: Path) -> None:
+    timings = fleet.timings
+    blocks = {port for worker in fleet.workers for port in worker.place.ports}
+    traces = []
+    for frontend in fleet.frontends:
+        trace = tmp_path / f"{frontend.name}.strace"
+        fleet.spawner.spawn(
+            node=f"strace-{frontend.index}",
+            argv=["strace", "-f", "-e", "trace=connect", "-o", str(trace), "-p", str(frontend.pid)],
+            log_dir=fleet.run.spec_dir(fleet.spec),
+            spec=fleet.spec,
+        ).log.wait_for("attached", within=timings.start_s)
+        traces.append(trace)
+    # everything that reaches a worker: chat both ways, a re-home, and chat after it
+    for via in (0, 1):
+        for worker in (0, 1):
+            chat = fleet.chat(via=via, model=f"babbler-{worker}")
+            assert chat.ok, str(chat)
+    fleet.move(1, to=1)
+    assert fleet.chat(via=0, model="babbler-1").route == "relayed"
+    # the control: a replica does connect to a port that is named to it as a peer's, and the probe sees that
+    with socket.create_server(("127.0.0.1", 0)) as canary:
+        canary_port = int(canary.getsockname()[1])
+        fleet.records.rows(
+            "UPDATE instances SET address = %(address)s WHERE id = 'frontend-1'",
+            address=f"127.0.0.1:{canary_port}",
+        )
+        asked = fleet.open_chat(via=0, model="babbler-1", headers={"X-Blackstart-Budget-Ms": "1500"})
+        eventually(
+            lambda: canary_port in _connects(traces), True, within=timings.stream_open_s, watch=fleet.watch
+        )
+        asked.hang_up()
+    seen = _connects(traces)
+    assert seen & {frontend.port for frontend in fleet.frontends}, "the relay's own connect was not seen"
+    assert not seen & blocks, f"a replica connected to a worker's port: {sorted(seen & blocks)}"
+
+
+def _connects(traces: list[Path]) -> set[int]:
+    return {int(port) for trace in traces for port in CONNECT.findall(trace.read_text(errors="replace"))}

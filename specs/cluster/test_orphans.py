@@ -1,0 +1,170 @@
+"""`kill -9` of whoever runs the specs leaves nothing: not of pytest, not of one xdist worker, whose colleagues go on."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from blackstart.cluster.waiting import eventually
+from blackstart.process.procfs import cwd_of, pids
+from blackstart.process.strays import Sought, find
+from blackstart.record import Run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+START_S = 90.0  # a pytest of its own, with its Postgres and a fleet, on a machine that runs others
+NOTHING_LEFT_S = 2.0  # what is promised
+SPEC = """
+import os, pathlib, time, pytest
+
+@pytest.mark.cluster(frontends={frontends}, workers={workers})
+@pytest.mark.parametrize("name", {names})
+def test_holds(fleet, name):
+    folder = pathlib.Path({folder!r})
+    (folder / f"{{name}}.draft").write_text(f"{{fleet.run.dir}}\\n{{os.getpid()}}")
+    (folder / f"{{name}}.draft").rename(folder / f"{{name}}.up")
+    while not (folder / f"{{name}}.go").exists():
+        time.sleep(0.02)
+"""
+
+
+class Inner:
+    """A pytest of its own over a spec that holds its fleet until it is let go."""
+
+    def __init__(self, folder: Path, *names: str, frontends: int, workers: int, xdist: int = 0) -> None:
+        self.folder = folder
+        spec = folder / "test_inner.py"
+        spec.write_text(
+            SPEC.format(frontends=frontends, workers=workers, names=list(names), folder=str(folder))
+        )
+        parallel = ["-n", str(xdist), "--dist", "loadscope", "--dist", "load"] if xdist else []
+        self.log = folder / "inner.log"
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [
+                    *(
+                        sys.executable,
+                        "-m",
+                        "pytest",
+                        str(spec),
+                        "-p",
+                        "no:cacheprovider",
+                        "--bs-run-dir",
+                        str(folder / "logs"),
+                    ),
+                    *("--rootdir", str(folder), "-c", os.devnull, *parallel),
+                ],
+                cwd=folder,
+                env={name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+        return self.process.poll() is None
+
+    def describe_death(self) -> str:
+        """How it ended and what it said."""
+        return f"the inner pytest ended with {self.process.poll()}\n{self.log.read_text(errors='replace')[-4000:]}"
+
+    def up(self, name: str) -> tuple[Run, int]:
+        """The run and the pid of the process that runs the spec of that name, once it holds its fleet."""
+        told = self.folder / f"{name}.up"
+        eventually(told.exists, True, within=START_S, watch=[self])
+        run_dir, pid = told.read_text().split("\n")
+        return Run.attach(Path(run_dir)), int(pid)
+
+    def go(self, name: str) -> None:
+        """Let the spec of that name end."""
+        (self.folder / f"{name}.go").touch()
+
+
+@contextlib.contextmanager
+def _inner(folder: Path, *names: str, frontends: int, workers: int, xdist: int = 0) -> Iterator[Inner]:
+    inner = Inner(folder, *names, frontends=frontends, workers=workers, xdist=xdist)
+    try:
+        yield inner
+    finally:
+        if inner.alive:
+            os.killpg(inner.process.pid, signal.SIGKILL)
+        inner.process.wait()
+
+
+def _in_folder(folder: str) -> list[int]:
+    """Processes at work below a folder: Postgres's children keep no tag, but they keep this."""
+    return [pid for pid in pids() if (cwd_of(pid) or "").startswith(folder)]
+
+
+def test_a_killed_pytest_leaves_no_process_behind(tmp_path: Path) -> None:
+    with _inner(tmp_path, "only", frontends=2, workers=2) as inner:
+        run, _ = inner.up("only")
+        scratch = str(run.facts()["scratch"])
+        tagged, postgres = find(Sought(run=run.id)), _in_folder(scratch)
+        # the control: the same look sees them while they run
+        assert len(tagged) >= 6
+        assert postgres
+        inner.process.kill()
+        inner.process.wait()
+        eventually(
+            lambda: [*(stat.pid for stat in find(Sought(run=run.id))), *_in_folder(scratch)],
+            [],
+            within=NOTHING_LEFT_S,
+        )
+        eventually(Path(scratch).exists, False, within=NOTHING_LEFT_S)
+
+
+def test_a_killed_xdist_worker_takes_its_own_and_the_rest_of_the_run_finishes(tmp_path: Path) -> None:
+    with _inner(tmp_path, "one", "two", frontends=1, workers=1, xdist=2) as inner:
+        (run, victim), (_, other) = inner.up("one"), inner.up("two")
+        assert victim != other
+        assert len(find(Sought(run=run.id, user=victim))) >= 3
+        theirs = {stat.pid for stat in find(Sought(run=run.id, user=other))}
+        assert len(theirs) >= 3
+        os.kill(victim, signal.SIGKILL)
+        eventually(lambda: find(Sought(run=run.id, user=victim)), [], within=NOTHING_LEFT_S)
+        # the control: what the other one asked for runs on, and so does the Postgres they share
+        assert {stat.pid for stat in find(Sought(run=run.id, user=other))} == theirs
+        assert _in_folder(str(run.facts()["scratch"]))
+        inner.go("two")
+        eventually(lambda: inner.alive, False, within=START_S)
+        said = inner.log.read_text(errors="replace")
+        assert "1 failed, 1 passed" in said, said[-3000:]
+        assert "crashed" in said
+        eventually(lambda: find(Sought(run=run.id)), [], within=NOTHING_LEFT_S)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
+def test_up_ends_everything_and_with_0_once_it_was_ready(tmp_path: Path, number: signal.Signals) -> None:
+    command = [sys.executable, "-c", "import sys; from blackstart.cli import main; sys.exit(main())"]
+    arguments = ["up", "--frontends", "1", "--workers", "1", "--json", "--run-dir", str(tmp_path)]
+    with subprocess.Popen(
+        [*command, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True
+    ) as up:
+        assert up.stdout is not None
+        try:
+            line = up.stdout.readline()
+            assert line, "it ended before it was ready"
+            run = Run.attach(tmp_path / "latest")
+            assert len(find(Sought(run=run.id))) >= 4
+        finally:
+            up.send_signal(number)
+        assert up.wait(START_S) == 0
+    eventually(lambda: find(Sought(run=run.id)), [], within=NOTHING_LEFT_S)
+    assert b'"api_key"' in line
+    kept = "".join(path.read_text(errors="replace") for path in run.dir.rglob("*.json*"))
+    told = json.loads(line)
+    for secret in (told["api_key"], told["admin_cookie"], told["postgres"]["url"]):
+        assert secret not in kept, "a secret is in the run folder"
