@@ -1,0 +1,78 @@
+"""What `drill` and `up` are told wrongly is refused by the flag's name before anything starts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from blackstart.cli import main
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (
+            ["drill", "--preset", "fast"],
+            "blackstart: --preset=fast: no such preset; try: drill or production",
+        ),
+        (["drill", "--seed", "-1"], "blackstart: --seed=-1: not a whole number from 0 to"),
+        (["drill", "--seed", "9" * 30], "blackstart: --seed=9999"),
+        (
+            ["drill", "--postgres", "mysql"],
+            "blackstart: --postgres=mysql: names no provider of Postgres; try: ",
+        ),
+        (["drill", "--postgres", "postgresql://u:hunter2@h:99999/d"], "has a port outside 0 to 65535"),
+        (["drill", "--melt"], "blackstart: argument=--melt: unknown here"),
+        (["up", "--frontends", "0"], "blackstart: --frontends=0: must be from 1 to 64; try: --frontends 2"),
+        (["up", "--frontends", "two"], "blackstart: --frontends=two: not a whole number; try: --frontends 2"),
+        (["up", "--workers", "-3"], "blackstart: --workers=-3: not a whole number"),
+        (["up", "--workers", "100000"], "blackstart: --workers=100000: must be from 0 to 64"),
+        (["up", "--workers", "9" * 40], "not a whole number; try: --workers 2"),
+        (
+            ["up", "etcd.toml"],
+            "blackstart: TOPOLOGY=etcd.toml: topology files cannot be read yet; try: blackstart up",
+        ),
+    ],
+)
+def test_bad_input_is_exit_2_with_the_thing_the_value_and_the_remedy(
+    argv: list[str], said: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*argv, "--run-dir", str(tmp_path)]) == 2
+    error = capfd.readouterr().err
+    assert error.startswith("blackstart: ")
+    assert said in error
+    assert "; try: " in error
+    assert error.count("\n") == 1
+    assert "hunter2" not in error
+    assert list(tmp_path.iterdir()) == [], "something was begun"
+
+
+def test_the_environments_postgres_is_named_by_its_variable(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("BLACKSTART_POSTGRES", "oracle")
+    assert main(["drill", "--run-dir", str(tmp_path)]) == 2
+    assert "blackstart: BLACKSTART_POSTGRES=oracle: names no provider" in capfd.readouterr().err
+
+
+def test_a_run_folder_that_is_a_file_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "file"
+    file.write_text("x")
+    assert main(["drill", "--run-dir", str(file)]) == 2
+    assert f"blackstart: --run-dir={file}: is a file" in capfd.readouterr().err
+
+
+def test_a_postgres_that_does_not_answer_is_a_set_up_failure_without_its_password(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    url = "postgresql://u:hunter2@127.0.0.1:1/d?connect_timeout=2"
+    assert main(["drill", "--postgres", url, "--run-dir", str(tmp_path)]) == 4
+    error = capfd.readouterr().err
+    assert "127.0.0.1:1" in error
+    assert "; try: " in error
+    assert "hunter2" not in error
+    assert "Traceback" not in error
