@@ -24,7 +24,6 @@ from inference_fleet.tunnel.frontend import AbortableWebSocketProtocol, AsgiCarr
 from inference_fleet.worker.ports import PortBlock
 
 if TYPE_CHECKING:
-    from inference_fleet.worker.children import Child
     from collections.abc import AsyncIterator, Callable, Mapping
     from pathlib import Path
 
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from starlette.websockets import WebSocket
 
     from inference_fleet.tunnel import Stream
+    from inference_fleet.worker.children import Child
 
 TIMINGS = Timings.drill()
 NODE = "node-1"

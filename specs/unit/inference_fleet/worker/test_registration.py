@@ -22,8 +22,9 @@ from inference_fleet.worker.registration import (
 from .doubles import TIMINGS, TOKEN, Frontend, Home, error, frontend
 
 if TYPE_CHECKING:
-    from inference_fleet.settings import Timings
     from pathlib import Path
+
+    from inference_fleet.settings import Timings
 
 REGISTRATION = Registration(name="w0", node_type="backend", boot_id="boot-0001", credential_sha256="ab" * 32)
 
