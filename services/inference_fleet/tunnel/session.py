@@ -149,10 +149,10 @@ class Session:
             async with asyncio.TaskGroup() as group:
                 self._group = group
                 tasks = [
-                    group.create_task(self._fenced(part()), name=f"tunnel {self.name} {part.__name__}")
+                    group.create_task(self._fenced(part), name=f"tunnel {self.name} {part.__name__}")
                     for part in (self._read, self._pulse)
                 ]
-                writer = group.create_task(self._fenced(self._out.run()), name=f"tunnel {self.name} write")
+                writer = group.create_task(self._fenced(self._out.run), name=f"tunnel {self.name} write")
                 await self._over.wait()
                 for task in tasks:
                     task.cancel()
@@ -324,10 +324,13 @@ class Session:
                 self._out.wake()
             await asyncio.sleep(pulse.wait_s)
 
-    async def _fenced(self, part: Coroutine[Any, Any, None]) -> None:
-        """Run one part of the session; however it fails, the session ends with the name of that failure."""
+    async def _fenced(self, part: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run one part of the session; however it fails, the session ends with the name of that failure.
+
+        The part is started in here: a session closed before its tasks ran must leave none of them un-awaited.
+        """
         try:
-            await part
+            await part()
         except ProtocolError as error:
             self._broken(error)
         except WriteStalled as error:
