@@ -1,0 +1,175 @@
+"""`/api/auth/*` over HTTP: what each answer means, the cookie, and the limiter in front."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+from typing import TYPE_CHECKING
+
+import pytest
+
+from .served import PASSWORD, served
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import httpx2
+
+ADMIN = {"email": "admin@example.org", "password": PASSWORD}
+
+
+@pytest.mark.holds("B-150", "B-155")
+def test_registration_answers_201_twice_and_only_the_cookie_says_which(url: str, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with served(url, tmp_path) as front:
+            created = await front.http.post("/api/auth/register", json=ADMIN)
+            known = await front.http.post("/api/auth/register", json=ADMIN)
+            assert (created.status_code, known.status_code) == (201, 201)
+            assert "session" in created.cookies
+            assert "session" not in known.cookies, "an address that is known already gets no session"
+            flags = {part.strip().lower() for part in created.headers["set-cookie"].split(";")[1:]}
+            assert {"httponly", "samesite=lax", "path=/"} <= flags
+
+            login = await front.http.post("/api/auth/login", json=ADMIN)
+            assert (login.status_code, login.json()["role"]) == (200, "admin")
+            assert "session" in login.cookies
+            waiting = await front.http.post("/api/auth/register", json={**ADMIN, "email": "bob@example.org"})
+            assert (waiting.status_code, waiting.json()["pending"]) == (200, True)
+            assert "session" not in waiting.cookies
+
+    asyncio.run(story())
+
+
+@pytest.mark.holds("B-152", "B-151")
+def test_a_session_made_at_one_replica_opens_every_replica_with_the_same_secret(
+    url: str, tmp_path: Path
+) -> None:
+    async def story() -> None:
+        async with (
+            served(url, tmp_path / "a") as one,
+            served(url, tmp_path / "b", instance_id="b") as two,
+            served(url, tmp_path / "c", instance_id="c", auth_hmac_secret="") as other,
+        ):
+            await one.admin()
+            cookies = {"Cookie": f"session={one.http.cookies['session']}"}
+            assert (await two.http.get("/api/nodes", headers=cookies)).status_code == 200
+            assert (await other.http.get("/api/nodes", headers=cookies)).status_code == 401
+
+    asyncio.run(story())
+
+
+@pytest.mark.holds("B-152")
+def test_attempts_are_limited_for_each_address_and_a_refusal_says_when(url: str, tmp_path: Path) -> None:
+    async def story() -> None:
+        loopback = (ipaddress.ip_network("127.0.0.0/8"),)
+        async with served(url, tmp_path, trusted_proxies=loopback) as front:
+
+            async def attempt(client: str, path: str) -> httpx2.Response:
+                return await front.http.post(path, json=ADMIN, headers={"X-Forwarded-For": client})
+
+            paths = ["/api/auth/register", "/api/auth/login"] * 3
+            statuses = [(await attempt("198.51.100.1", path)).status_code for path in paths]
+            assert statuses == [201, 200, 201, 200, 201, 429], "five a window, both routes together"
+            refused = await attempt("198.51.100.1", "/api/auth/login")
+            assert refused.json()["error"]["code"] == "rate_limited"
+            assert 1 <= int(refused.headers["retry-after"]) <= front.replica.settings.timings.auth_window_s
+            assert (await attempt("198.51.100.2", "/api/auth/login")).status_code == 200
+
+    asyncio.run(story())
+
+
+def test_without_trusted_proxies_a_forwarded_address_is_only_a_claim(url: str, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with served(url, tmp_path) as front:
+            statuses = [
+                (
+                    await front.http.post(
+                        "/api/auth/login", json=ADMIN, headers={"X-Forwarded-For": f"198.51.100.{number}"}
+                    )
+                ).status_code
+                for number in range(6)
+            ]
+            assert statuses == [401] * 5 + [429]
+
+    asyncio.run(story())
+
+
+def test_a_key_is_shown_once_listed_without_itself_and_ended(url: str, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with served(url, tmp_path) as front:
+            assert (await front.http.post("/api/auth/keys", json={"name": "k"})).status_code == 401
+            await front.admin()
+            made = await front.http.post("/api/auth/keys", json={"name": "k"})
+            assert made.status_code == 201
+            assert set(made.json()) == {"id", "name", "key"}
+            headers = {"Authorization": f"Bearer {made.json()['key']}"}
+            front.http.cookies.clear()
+            assert (await front.http.get("/v1/models", headers=headers)).status_code == 200
+            (listed,) = (await front.http.get("/api/auth/keys", headers=headers)).json()
+            assert set(listed) == {"id", "name", "created_at"}
+            gone = await front.http.delete(f"/api/auth/keys/{listed['id']}", headers=headers)
+            assert gone.status_code == 200
+            assert (await front.http.get("/v1/models", headers=headers)).status_code == 401
+
+    asyncio.run(story())
+
+
+def test_a_wrong_key_is_not_saved_by_a_good_cookie(url: str, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with served(url, tmp_path) as front:
+            await front.admin()
+            assert (await front.http.get("/v1/models")).status_code == 200
+            wrong = await front.http.get("/v1/models", headers={"Authorization": "Bearer bsk_wrong"})
+            assert wrong.status_code == 401
+
+    asyncio.run(story())
+
+
+def test_an_administrator_lets_waiting_users_in_and_a_user_may_not(url: str, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with served(url, tmp_path, timings=_unlimited()) as front:
+            await front.admin()
+            bob = {**ADMIN, "email": "bob@example.org"}
+            await front.http.post("/api/auth/register", json=bob)
+            assert (await front.http.post("/api/auth/login", json=bob)).status_code == 403
+            user = next(u for u in (await front.http.get("/api/auth/users")).json() if not u["active"])
+            assert (await front.http.post(f"/api/auth/users/{user['id']}/approve")).status_code == 200
+            front.http.cookies.clear()
+            assert (await front.http.post("/api/auth/login", json=bob)).status_code == 200
+            assert (await front.http.get("/api/auth/users")).json()["error"]["code"] == "forbidden"
+            assert (await front.http.get("/api/nodes")).status_code == 200, "a session reads the fleet"
+            key = (await front.http.post("/api/auth/keys", json={"name": "k"})).json()["key"]
+            refused = await front.http.get("/api/nodes", headers={"Authorization": f"Bearer {key}"})
+            assert refused.json()["error"]["code"] == "forbidden", "a plain user's key does not"
+            await front.http.post("/api/auth/logout")
+            assert (await front.http.get("/api/nodes")).status_code == 401
+
+    asyncio.run(story())
+
+
+def _unlimited() -> object:
+    from dataclasses import replace  # noqa: PLC0415 -- one story's own tempo
+
+    from specs.unit.inference_fleet.route.piped import TIMINGS  # noqa: PLC0415 -- as above
+
+    return replace(TIMINGS, auth_window_s=TIMINGS.reconnect_backoff_min_s)
+
+
+@pytest.mark.parametrize("path", ["/api/auth/register", "/api/auth/login"])
+def test_small_bodies_only_and_nonsense_is_named(url: str, tmp_path: Path, path: str) -> None:
+    async def story() -> None:
+        async with served(url, tmp_path, timings=_unlimited()) as front:
+            for content, status in (
+                (b"x" * (64 * 1024), 400),
+                (b"x" * (64 * 1024 + 1), 413),
+                (b"[" * 10_000, 400),
+                (b'{"email": "a@b.c"}', 400),
+                (b'{"email": "a@b.c", "password": "correct horse", "name": "a\\u0000"}', 400),
+            ):
+                reply = await front.http.post(path, content=content)
+                while reply.status_code == 429:
+                    reply = await front.http.post(path, content=content)
+                assert reply.status_code == status
+                assert set(reply.json()["error"]) == {"message", "type", "code"}
+
+    asyncio.run(story())

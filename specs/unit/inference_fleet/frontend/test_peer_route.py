@@ -1,0 +1,98 @@
+"""The peers' door: a token of this cluster for this replica, or a plain 401."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+from specs.unit.inference_fleet.route.piped import TIMINGS
+
+from inference_fleet.auth import PeerTokens
+from inference_fleet.tunnel import DialRefused, Session, dial_websocket
+
+from .served import served
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from inference_fleet.tunnel import ClientCarrier
+
+    from .served import Served
+
+
+async def knock(front: Served, token: str | None) -> ClientCarrier:
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    carrier, _ = await dial_websocket(
+        f"{front.url}/api/cluster/peer", subprotocol="blackstart.peer.v1", headers=headers, timings=TIMINGS
+    )
+    return carrier
+
+
+def tokens(instance: str, secret: str = "cluster-secret") -> PeerTokens:
+    return PeerTokens(cluster_secret=secret, instance_id=instance, ttl_s=TIMINGS.peer_token_ttl_s)
+
+
+@pytest.mark.holds("B-68", "B-26")
+def test_only_a_token_of_this_cluster_for_this_replica_opens_the_link(url: str, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with (
+            served(url, tmp_path) as front,
+            served(url, tmp_path, instance_id="x", cluster_secret="") as closed,
+        ):
+            now = front.replica.clock.now()
+            wrong = {
+                "none": None,
+                "an id that is merely said": "peer",
+                "another cluster's": tokens("peer", "another").issue("a", now=now),
+                "another audience's": tokens("peer").issue("b", now=now),
+                "an expired one": tokens("peer").issue("a", now=now - TIMINGS.peer_token_ttl_s),
+                "its own": tokens("a").issue("a", now=now),
+            }
+            for what, token in wrong.items():
+                with pytest.raises(DialRefused) as caught:
+                    await knock(front, token)
+                assert caught.value.status == 401, what
+            with pytest.raises(DialRefused) as caught:
+                await knock(closed, tokens("peer").issue("x", now=now))
+            assert caught.value.status == 401, "an empty secret trusts nobody"
+
+            carrier = await knock(front, tokens("peer").issue("a", now=now))
+            session = Session(carrier, client=True, timings=TIMINGS)
+            running = asyncio.create_task(session.run())
+            assert len(front.replica.peer_server.sessions) == 1
+            await session.close()
+            await running
+
+    asyncio.run(story())
+
+
+@pytest.mark.holds("B-4")
+def test_a_replica_without_an_address_is_present_serves_its_own_and_is_named_to_the_others(
+    url: str, tmp_path: Path
+) -> None:
+    from .served import answer, backend, worker  # noqa: PLC0415 -- this story alone
+
+    async def story() -> None:
+        async with (
+            backend(answer(b"{}")) as process,
+            served(url, tmp_path, advertise_address="") as hidden,
+            served(url, tmp_path, instance_id="b") as other,
+            worker(hidden, models={"m": process}),
+        ):
+            await hidden.admin()
+            await other.admin()
+            instances = {row["id"]: row["address"] for row in (await other.http.get("/api/instances")).json()}
+            assert instances["a"] == ""
+            (node,) = (await other.http.get("/api/nodes")).json()
+            assert (node["presence"], node["owner"], node["status"]) == ("connected", "a", "healthy")
+
+            body = {"model": "m", "messages": []}
+            assert (await hidden.http.post("/v1/chat/completions", json=body)).status_code == 200
+            refused = await other.http.post("/v1/chat/completions", json=body)
+
+            assert (refused.status_code, refused.json()["error"]["code"]) == (503, "no_route")
+            assert "advertises no address" in refused.json()["error"]["message"]
+            assert await other.metric('blackstart_dials_total{outcome="no-relay-path"}') == 1
+
+    asyncio.run(story())
