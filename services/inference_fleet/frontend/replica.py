@@ -191,10 +191,7 @@ async def _open_database(settings: FrontendSettings) -> Database:
             await migrate(settings.database_url, timings=timings)
             return await Database.open(settings.database_url, timings=timings, name=settings.instance_id)
         except DatabaseUnavailable as error:
-            if (
-                deadline.shorten(timings.reconnect_backoff_max_s).remaining_s
-                < timings.reconnect_backoff_max_s
-            ):
+            if deadline.remaining_s < timings.reconnect_backoff_max_s:
                 raise
             _log.warning("the database is not there yet: %s", error)
         await asyncio.sleep(timings.reconnect_backoff_max_s)

@@ -1,0 +1,114 @@
+"""Connections before they are requests: they speak in time, briefly, and are few."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from specs.unit.inference_fleet.route.piped import TIMINGS, until
+
+from inference_fleet.frontend import listener
+
+from .served import served
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+    from .served import Served
+
+QUICK = replace(TIMINGS, handshake_s=TIMINGS.instance_beat_s)
+
+
+async def connect(front: Served) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    host, _, port = front.url.removeprefix("http://").partition(":")
+    return await asyncio.open_connection(host, int(port))
+
+
+async def hung_up(reader: asyncio.StreamReader) -> bytes:
+    """What came before the server hung up."""
+    async with asyncio.timeout(TIMINGS.start_s):
+        try:
+            return await reader.read()
+        except ConnectionResetError:
+            return b""
+
+
+def test_a_connection_that_says_nothing_or_never_ends_its_headers_is_hung_up_on(
+    url: str, tmp_path: Path
+) -> None:
+    async def story() -> None:
+        async with served(url, tmp_path, timings=QUICK) as front:
+            for said in (b"", b"GET /healthz HTTP/1.1\r\nHost: x\r\n"):
+                reader, writer = await connect(front)
+                writer.write(said)
+                assert await hung_up(reader) == b""
+                writer.close()
+
+            reader, writer = await connect(front)
+            for _ in range(2):  # a kept connection has its time anew for each request
+                await asyncio.sleep(QUICK.handshake_s / 2)
+                writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+                assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+                await reader.readuntil(b"}")
+            writer.close()
+
+    asyncio.run(story())
+
+
+def test_headers_past_the_cap_are_hung_up_on(url: str, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with served(url, tmp_path) as front:
+            reader, writer = await connect(front)
+            writer.write(b"GET /healthz HTTP/1.1\r\nX-Long: " + b"x" * (2 * listener.HEADER_BYTES))
+            assert await hung_up(reader) == b""
+            writer.close()
+            long = {"X-Long": "x" * (listener.HEADER_BYTES // 2)}
+            assert (await front.http.get("/healthz", headers=long)).status_code == 200, "the control"
+
+    asyncio.run(story())
+
+
+def test_silent_connections_are_few_and_the_rest_of_the_server_goes_on(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener, "SILENT_AT_ONCE", 3)
+
+    async def story() -> None:
+        async with served(url, tmp_path) as front:
+            assert (await front.http.get("/healthz")).status_code == 200
+            silent = [await connect(front) for _ in range(3)]
+            reader, writer = await connect(front)
+            assert await hung_up(reader) == b"", "one more silent connection is one too many"
+            writer.close()
+            assert (await front.http.get("/healthz")).status_code == 200, "who has spoken is not counted"
+            for _, each in silent:
+                each.close()
+
+            async def room_again() -> bool:
+                _, again = await connect(front)
+                again.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+                again.close()
+                return True
+
+            await until(room_again)
+
+    asyncio.run(story())
+
+
+def test_a_slow_body_is_408_and_says_how_much_came(url: str, tmp_path: Path) -> None:
+    quick = replace(TIMINGS, body_read_s=TIMINGS.instance_beat_s)
+
+    async def story() -> None:
+        async with served(url, tmp_path, timings=quick) as front:
+            reader, writer = await connect(front)
+            writer.write(b"POST /api/auth/login HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+            answer = await reader.readuntil(b"}}")
+            assert answer.startswith(b"HTTP/1.1 408")
+            assert b"body_timeout" in answer
+            assert b"(1 bytes did)" in answer
+            writer.close()
+
+    asyncio.run(story())

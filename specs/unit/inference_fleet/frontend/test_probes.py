@@ -1,0 +1,154 @@
+"""What machines ask a replica: probes, metrics, and the shape of what is not there."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+from specs.unit.inference_fleet.route.piped import until
+
+from inference_fleet.route import RouteOutcome
+from inference_fleet.tunnel import REFUSALS
+
+from .served import served
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from blackstart.infra import Infra
+
+NAMES = [
+    "blackstart_tunnels",
+    "blackstart_streams_open",
+    "blackstart_relayed_bytes_total",
+    'blackstart_presence{state="connected"}',
+    'blackstart_presence{state="gone"}',
+    'blackstart_tunnel_carrier{path="asgi"}',
+    "blackstart_tasks",
+    "blackstart_event_loop_lag_seconds",
+    *(f'blackstart_dials_total{{outcome="{outcome}"}}' for outcome in RouteOutcome),
+    *(f'blackstart_refusals_total{{code="{rule.code}"}}' for rule in REFUSALS.values()),
+]
+
+
+def test_every_number_is_there_before_anything_happened(url: str, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with served(url, tmp_path) as front:
+            for name in NAMES:
+                assert await front.metric(name) >= 0
+            assert await front.metric("blackstart_tasks") > 0
+            content_type = (await front.http.get("/metrics")).headers["content-type"]
+            assert content_type.startswith("text/plain; version=0.0.4")
+
+    asyncio.run(story())
+
+
+def test_what_is_not_there_is_named_in_the_same_shape(url: str, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with served(url, tmp_path) as front:
+            await front.admin()
+            for method, path, status, code in (
+                ("GET", "/nowhere", 404, "not_found"),
+                ("GET", "/api/node/register", 405, "method_not_allowed"),
+                ("POST", "/healthz", 405, "method_not_allowed"),
+                ("GET", "/api/nodes/unknown", 404, "node_not_found"),
+                ("GET", "/api/nodes/a%00b", 400, "invalid"),
+                ("GET", "/api/nodes/a%E2%80%AEb", 400, "invalid"),
+                ("GET", "/api/nodes/" + "x" * 300, 400, "invalid"),
+                ("GET", "/api/nodes/unknown/explain", 404, "node_not_found"),
+                ("GET", "/api/reaps?limit=0", 400, "invalid"),
+                ("GET", "/api/reaps?limit=lots", 400, "invalid"),
+            ):
+                reply = await front.http.request(method, path)
+                assert (reply.status_code, reply.json()["error"]["code"]) == (status, code), path
+
+    asyncio.run(story())
+
+
+def test_what_nobody_expected_is_a_500_in_the_same_shape(url: str, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with served(url, tmp_path) as front:
+            await front.admin()
+            front.replica.roster = None  # type: ignore[assignment] # the fault: a part that is not there
+            reply = await front.http.get("/api/nodes")
+            assert (reply.status_code, reply.json()["error"]["code"]) == (500, "internal")
+            assert "NoneType" not in reply.text
+
+    asyncio.run(story())
+
+
+@pytest.mark.holds("B-153")
+def test_the_roster_is_refused_to_whoever_shows_nothing(url: str, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with served(url, tmp_path) as front:
+            for path in (
+                "/api/nodes",
+                "/api/nodes/x",
+                "/api/nodes/x/explain",
+                "/api/reaps",
+                "/api/instances",
+            ):
+                reply = await front.http.get(path)
+                assert (reply.status_code, reply.json()["error"]["code"]) == (401, "unauthorized"), path
+            await front.admin()
+            assert (await front.http.get("/api/nodes")).status_code == 200
+
+    asyncio.run(story())
+
+
+def test_instances_are_listed_with_their_addresses(url: str, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with served(url, tmp_path) as one, served(url, tmp_path, instance_id="b") as two:
+            await one.admin()
+            rows = {row["id"]: row for row in (await one.http.get("/api/instances")).json()}
+            assert set(rows) == {"a", "b"}
+            assert rows["b"]["address"] == two.url.removeprefix("http://")
+            assert {"id", "address", "started_at", "last_seen"} <= set(rows["a"])
+
+    asyncio.run(story())
+
+
+def test_an_outage_of_the_database_degrades_and_names_itself(infra: Infra, tmp_path: Path) -> None:
+    from inference_fleet.store import migrate_sync  # noqa: PLC0415 -- this story has a server of its own
+
+    server = infra.own_server()
+    migrate_sync(server.url())
+
+    async def story() -> None:
+        async with served(server.url(), tmp_path) as front:
+            await front.admin()
+            assert (await front.http.get("/readyz")).json()["status"] == "ready"
+            await asyncio.to_thread(server.kill)
+            try:
+                reply = await front.http.get("/api/nodes")
+                assert (reply.status_code, reply.json()["error"]["code"]) == (503, "database_unavailable")
+
+                async def degraded() -> bool:
+                    ready = await front.http.get("/readyz")
+                    assert ready.status_code == 200, "an outage of the database takes no replica out"
+                    return bool(ready.json()["status"] == "degraded" and ready.json()["reason"])
+
+                await until(degraded)
+                assert (await front.http.get("/healthz")).status_code == 200
+            finally:
+                await asyncio.to_thread(server.restart)
+
+            async def ready_again() -> bool:
+                return bool((await front.http.get("/readyz")).json()["status"] == "ready")
+
+            await until(ready_again)
+            assert (await front.http.get("/api/nodes")).status_code == 200
+
+    asyncio.run(story())
+
+
+def test_a_replica_that_is_leaving_is_not_ready(url: str, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with served(url, tmp_path) as front:
+            await front.replica.go_away()
+            reply = await front.http.get("/readyz")
+            assert (reply.status_code, reply.json()["status"]) == (503, "leaving")
+            assert (await front.http.get("/healthz")).status_code == 200
+
+    asyncio.run(story())
