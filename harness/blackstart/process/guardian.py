@@ -169,10 +169,7 @@ class _Guardian:
         self.journal.write("mark", what="user leaves", pid=user.pid, how=how, owner=user.owner)
         if user.charge is not None:
             self.ledger.ended(user.charge, reason=how)
-        if user.owner and how == "goodbye":
-            self.owner_left = True
-        elif user.owner:
-            self.over = True
+        self.owner_left |= user.owner and how == "goodbye"
         if not self.users and self.owner_came:
             self.over = True
         if not self.over and all(other.pid != user.pid for other in self.users.values()):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 RUN_TAG = "BLACKSTART_RUN"
 USER_TAG = "BLACKSTART_USER"
 SPAWN_TAG = "BLACKSTART_SPAWN"
+_NO_ENVIRON = b"\0\0"
+_LOOK_EVERY_S = 0.0005
 TAGS = (RUN_TAG, USER_TAG, SPAWN_TAG)
 
 
@@ -40,6 +43,19 @@ def raw_environ(pid: int) -> bytes | None:
         return b"\0" + Path(f"/proc/{pid}/environ").read_bytes() + b"\0"
     except OSError:
         return None
+
+
+def wait_executed(pid: int, *, within: float) -> None:
+    """Return once the kernel shows the environment of a process that has just been started.
+
+    Between the old program's end and the new one's first instruction there is none to see, and so no tag to find it by.
+    """
+    deadline = time.monotonic() + within
+    while raw_environ(pid) == _NO_ENVIRON and time.monotonic() < deadline:
+        stat = read_stat(pid)
+        if stat is None or stat.state in "ZX":
+            return
+        time.sleep(_LOOK_EVERY_S)
 
 
 def environ_of(pid: int) -> dict[str, str]:
@@ -85,4 +101,5 @@ __all__ = [
     "raw_environ",
     "read_stat",
     "scan",
+    "wait_executed",
 ]

@@ -14,7 +14,7 @@ from blackstart.process.errors import HarnessFailure, SpawnError
 from blackstart.process.exits import Spawned, port_numbers
 from blackstart.process.handle import make_handle
 from blackstart.process.logfile import LogFile
-from blackstart.process.procfs import RUN_TAG, SPAWN_TAG, TAGS, USER_TAG, read_stat
+from blackstart.process.procfs import RUN_TAG, SPAWN_TAG, TAGS, USER_TAG, read_stat, wait_executed
 from blackstart.record import ChargeKind, Ending, Identity, Ledger
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from blackstart.record import Journal, Run
     from blackstart.record.ledger import Charge
 
+_EXECUTED_WITHIN_S = 0.5
 _NOT_INHERITED = ("BLACKSTART_", "PYTEST_")
 
 
@@ -117,6 +118,7 @@ class Spawner:
             charge = self.ledger.began(charge, identity)
             self._guardian.admit(charge.id)
             pidfd = os.pidfd_open(child.pid)
+            wait_executed(child.pid, within=_EXECUTED_WITHIN_S)
         except BaseException:
             os.killpg(child.pid, signal.SIGKILL)
             child.wait()

@@ -11,6 +11,7 @@ import secrets
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -19,12 +20,23 @@ from blackstart.process import Guardian, HarnessFailure, Spawner
 from blackstart.record import Journal, Run
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
     from types import TracebackType
 
 FAMILIES = 7
 """How many processes with its mark an owner has started: see `families`."""
 TAGGED = 6
 """How many of them carry the run's tag."""
+
+
+@contextmanager
+def running(argv: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[bytes]]:
+    """A process outside of any run, killed and reaped whatever happens."""
+    with subprocess.Popen(argv, **options) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def new_mark() -> str:

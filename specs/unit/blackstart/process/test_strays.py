@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,9 +13,10 @@ from blackstart.process.strays import Sought, end_all, find, send
 from blackstart.record import Identity, identity_of
 from blackstart.record.identity import read_stat
 
-from .players import marked, new_mark
+from .players import marked, new_mark, running
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Iterator
     from pathlib import Path
 
@@ -25,9 +25,8 @@ WITHIN_S = 10.0
 
 @pytest.fixture
 def stranger() -> Iterator[subprocess.Popen[bytes]]:
-    with subprocess.Popen(["sleep", new_mark()], start_new_session=True) as process:
+    with running(["sleep", new_mark()], start_new_session=True) as process:
         yield process
-        process.kill()
 
 
 def identity(process: subprocess.Popen[bytes]) -> Identity:
@@ -59,7 +58,7 @@ def test_a_zombie_is_not_found(stranger: subprocess.Popen[bytes]) -> None:
 def test_tags_narrow_each_other_and_match_whole_values() -> None:
     mark = new_mark()
     environ = {"BLACKSTART_RUN": "run-12", "BLACKSTART_USER": "34", "PATH": os.environ["PATH"]}
-    with subprocess.Popen(["sleep", mark], env=environ) as process:
+    with running(["sleep", mark], env=environ) as process:
         eventually(lambda: marked(mark), [process.pid], within=WITHIN_S)
         assert [stat.pid for stat in find(Sought(run="run-12", user=34))] == [process.pid]
         for other in (
@@ -69,14 +68,11 @@ def test_tags_narrow_each_other_and_match_whole_values() -> None:
         ):
             assert find(other) == []
         assert find(Sought(run="run-12", spare=frozenset({process.pid}))) == []
-        process.kill()
 
 
 def test_a_session_is_found_after_its_leader_died_and_was_reaped() -> None:
     mark = new_mark()
-    with subprocess.Popen(
-        ["sh", "-c", f"env -i sleep {mark} & exec sleep {mark}"], start_new_session=True
-    ) as leader:
+    with running(["sh", "-c", f"env -i sleep {mark} & exec sleep {mark}"], start_new_session=True) as leader:
         eventually(lambda: len(marked(mark)), 2, within=WITHIN_S)
         ours = identity(leader)
         leader.kill()
@@ -89,19 +85,15 @@ def test_a_folder_finds_who_works_in_it_but_not_who_was_there_before(tmp_path: P
     mark = new_mark()
     (tmp_path / "deep").mkdir()
     (tmp_path.parent / f"{tmp_path.name}-beside").mkdir()
-    processes = [
-        subprocess.Popen(["sleep", mark], cwd=folder, env={})
-        for folder in (tmp_path, tmp_path / "deep", tmp_path.parent / f"{tmp_path.name}-beside")
-    ]
-    started = identity(processes[0]).started
     folder = str(tmp_path)
-    assert {stat.pid for stat in find(Sought(folders=((folder, started),)))} == {
-        process.pid for process in processes[:2]
-    }
-    assert find(Sought(folders=((folder, started + 1000),))) == []
-    for process in processes:
-        process.kill()
-        process.wait()
+    with (
+        running(["sleep", mark], cwd=tmp_path, env={}) as one,
+        running(["sleep", mark], cwd=tmp_path / "deep", env={}) as other,
+        running(["sleep", mark], cwd=tmp_path.parent / f"{tmp_path.name}-beside", env={}),
+    ):
+        started = identity(one).started
+        assert {stat.pid for stat in find(Sought(folders=((folder, started),)))} == {one.pid, other.pid}
+        assert find(Sought(folders=((folder, started + 1000),))) == []
 
 
 def test_we_never_find_ourselves() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import subprocess
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,18 +14,29 @@ from blackstart.cluster.waiting import eventually
 from blackstart.record import Identity, identity_of
 from blackstart.record.identity import read_stat, ticks_now
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 WITHIN_S = 10.0
+
+
+@contextmanager
+def sleeping(program: str) -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen([program, "300"]) as child:
+        try:
+            yield child
+        finally:
+            child.kill()
 
 
 @pytest.mark.holds("H-10")
 def test_a_process_is_named_by_pid_and_start_time() -> None:
     before = ticks_now()
-    with subprocess.Popen(["sleep", "300"]) as child:
+    with sleeping("sleep") as child:
         identity = identity_of(child.pid)
         assert identity is not None
         assert before <= identity.started <= ticks_now()
         assert identity != Identity(child.pid, identity.started + 1)
-        child.kill()
     assert identity_of(child.pid) is None
 
 
@@ -39,8 +52,7 @@ def test_a_zombie_has_no_identity_although_signal_zero_reaches_it() -> None:
 def test_a_name_with_brackets_and_spaces_does_not_confuse_the_stat(tmp_path: Path) -> None:
     odd = f"{tmp_path}/a) (b c"
     Path(odd).symlink_to("/bin/sleep")
-    with subprocess.Popen([odd, "300"]) as child:
+    with sleeping(odd) as child:
         stat = read_stat(child.pid)
-        child.kill()
     assert stat is not None
     assert stat.parent == os.getpid()

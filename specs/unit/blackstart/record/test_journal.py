@@ -45,7 +45,7 @@ def test_a_torn_last_line_costs_that_event_only(run: Run) -> None:
             journal.write("mark", number=number)
     whole = journal.path.read_bytes()
     journal.path.write_bytes(whole[:-5])
-    assert [event.data["number"] for event in read_journal(run.dir)] == [0, 1]
+    assert [event.data.get("number") for event in read_journal(run.dir)] == [0, 1]
 
 
 def test_a_writer_that_comes_back_does_not_continue_a_torn_line(run: Run) -> None:
