@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from inference_fleet.backends.asgi import BodyTooLarge, ClientGone, read_body, while_connected
+from inference_fleet.settings import Timings
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, MutableMapping
+
+TIMINGS = Timings.drill()
 
 
 def receiving(*events: dict[str, Any]) -> Callable[[], Awaitable[MutableMapping[str, Any]]]:
@@ -68,7 +71,11 @@ def test_work_is_cancelled_when_the_client_goes() -> None:
                 cancelled.set()
                 raise
 
-        assert not await while_connected(receiving(GONE), work())
+        watching = asyncio.create_task(while_connected(receiving(GONE), work()))
+        done, _ = await asyncio.wait({watching}, timeout=TIMINGS.stream_open_s)
+
+        assert done, f"the work is still running: {watching.cancel()}"
+        assert not watching.result()
         assert cancelled.is_set()
 
     asyncio.run(story())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -15,11 +16,10 @@ from inference_fleet.settings import Timings
 TIMINGS = Timings.drill()
 GUARD = [sys.executable, "-I", "-S", str(Path(lifeline.__file__))]
 
-# a parent that starts a guarded child, tells its pid, and waits to be killed
+# a parent that starts a guarded program, which tells its pid once it runs, and waits to be killed
 PARENT = """
 import os, signal, subprocess, sys
-child = subprocess.Popen([*sys.argv[1:-1], str(os.getpid()), "sleep", sys.argv[-1]])
-print(child.pid, flush=True)
+subprocess.Popen([*sys.argv[1:-1], str(os.getpid()), "sh", "-c", f"echo $$; exec sleep {sys.argv[-1]}"])
 signal.pause()
 """
 
@@ -36,6 +36,8 @@ def test_a_child_ends_when_its_parent_is_killed_outright() -> None:
             parent.send_signal(signal.SIGKILL)
             assert _ended(child, within_s=TIMINGS.backend_stop_s)
         finally:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(child, signal.SIGKILL)
             os.close(child)
 
 

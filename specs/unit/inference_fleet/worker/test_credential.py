@@ -42,10 +42,12 @@ def test_the_file_and_its_folder_are_synced_before_the_credential_is_told(
     monkeypatch.setattr(os, "fsync", fsync)
     load_or_make(tmp_path / "new" / "credential")
 
+    drafts = [place for place, path in enumerate(synced) if Path(path).name.startswith(".credential")]
+    folders = [place for place, path in enumerate(synced) if path == str(tmp_path / "new")]
     assert str(tmp_path) in synced, "the entry of the new folder"
-    file_at = next(place for place, path in enumerate(synced) if Path(path).name.startswith(".credential"))
-    folder_at = next(place for place, path in enumerate(synced) if path == str(tmp_path / "new"))
-    assert file_at < folder_at, "the content first, then the name"
+    assert drafts, "the content"
+    assert folders, "the name"
+    assert drafts[0] < folders[0], "the content first, then the name"
 
 
 @pytest.mark.parametrize("content", ["", "  \n", "zz" * 32, "ab" * 31, "ab" * 33])

@@ -61,6 +61,14 @@ def test_what_cannot_be_served_is_refused_by_its_rule(
     assert resolve(tag, target, key) is refusal
 
 
+@pytest.mark.holds("B-37")
+def test_a_reused_port_never_answers_for_another_process(tmp_path: Path) -> None:
+    resolve = resolver(http_port=20050, supervisor=asyncio.run(supervisor(tmp_path)))
+
+    assert resolve("backend", f"{LOOPBACK}:20051", "m#3") == (LOOPBACK, 20051), "the control"
+    assert resolve("backend", f"{LOOPBACK}:20051", "m#2") is Refusal.UNAVAILABLE
+
+
 @pytest.mark.parametrize("phase", sorted(set(Phase) - {Phase.READY}))
 def test_a_process_that_is_not_ready_is_unavailable(tmp_path: Path, phase: Phase) -> None:
     resolve = resolver(http_port=20050, supervisor=asyncio.run(supervisor(tmp_path, phase=phase)))

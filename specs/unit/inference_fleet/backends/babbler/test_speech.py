@@ -6,7 +6,7 @@ import math
 from itertools import islice
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from inference_fleet.backends.babbler.speech import Conditioned, Manner, StopWatch, choose, speak
@@ -67,6 +67,7 @@ def test_a_small_top_p_leaves_only_the_likeliest_token() -> None:
     assert len(wide) > 1
 
 
+@example(pieces=["xa", "b", "x"], stops=["abb", "ab"])
 @given(
     st.lists(st.text(alphabet="abx", max_size=5), max_size=8),
     st.lists(st.text(alphabet="abx", min_size=1, max_size=4), min_size=1, max_size=4),
