@@ -82,3 +82,22 @@ def test_a_cold_restarted_replica_keeps_its_port_and_knows_every_session_from_be
         assert client.get("/api/nodes", headers={"Cookie": f"session={cookie}"}).status_code == 200
         assert client.get("/v1/models", headers={"Authorization": f"Bearer {key}"}).status_code == 200
         assert client.get("/v1/models", headers={"Authorization": f"Bearer {key}x"}).status_code == 401
+
+
+@pytest.mark.holds("B-189")
+@pytest.mark.cluster(frontends=2, workers=1, agents=1)
+def test_an_agent_holds_a_tunnel_like_a_worker_and_is_never_placed_on(fleet: Fleet) -> None:
+    within = fleet.timings.start_s
+    eventually(
+        lambda: fleet.roster(via=1).value("agent-0", "presence"),
+        "connected",
+        within=within,
+        watch=fleet.watch,
+    )
+    agent, worker = fleet.roster(via=1).node("agent-0"), fleet.roster(via=1).node("worker-0")
+    assert agent is not None
+    assert worker is not None
+    assert (agent.text("node_type"), agent.status, agent.models) == ("agent", "healthy", [])
+    assert worker.text("node_type") == "backend"
+    chats = [fleet.chat(via=via, max_tokens=1) for via in (0, 1, 0, 1)]
+    assert {chat.node for chat in chats} == {worker.id}

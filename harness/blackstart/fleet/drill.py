@@ -36,7 +36,7 @@ STREAMS_A_WAY = 3  # by two replicas to two workers: 12 streams, half of them re
 PACE = (
     20.0  # tokens a second: slow enough that all are under way at once, quick enough to end within the drill
 )
-TOKENS = 60
+TOKENS = 80
 SHORT = 16
 
 

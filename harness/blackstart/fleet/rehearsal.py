@@ -95,8 +95,8 @@ class Rehearsal:
         self.run.finish(verdict)
 
     def end_shared(self, *, within: float) -> list[str]:
-        """End what the run shares; the processes that still carry its tag after so many seconds."""
-        self.infra.close()
+        """End what the run shares; what could not be ended, and the processes that carry its tag after so many seconds."""
+        troubles = list(self.infra.close())
         if self._lease is not None:
             self._lease.close()
         deadline = time.monotonic() + within
@@ -104,7 +104,7 @@ class Rehearsal:
             if time.monotonic() >= deadline:
                 break
             time.sleep(_LOOK_EVERY_S)
-        return [f"pid {stat.pid} ({cmdline_of(stat.pid)})" for stat in left]
+        return troubles + [f"pid {stat.pid} ({cmdline_of(stat.pid)})" for stat in left]
 
     def _waited(self, outcome: str, data: dict[str, Any]) -> None:
         self.journal.write("wait", spec=self.spec, outcome=outcome, **data)

@@ -17,6 +17,7 @@ from blackstart.fleet.drill import Drill
 from blackstart.fleet.fleet import Fleet
 from blackstart.fleet.rehearsal import Interrupted, Rehearsal, drawn_seed, interruptible, say, setting_up
 from blackstart.fleet.stall import StallWatch
+from blackstart.record import identity_of
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -67,7 +68,9 @@ def _make(options: FleetOptions, rehearsal: Rehearsal, checks: list[Check], *, s
     drill = Drill(fleet, seed=rehearsal.seed, tagged=lambda: rehearsal.end_shared(within=timings.shutdown_s))
     try:
         with StallWatch(every_s=_STALL_EVERY_S, bound_s=timings.instance_liveness_s) as watch:
-            for check in carry_out(drill.steps(), failures=FAILURES, stalled=watch.take):
+            for check in carry_out(
+                drill.steps(), failures=FAILURES, stalled=lambda: watch.take() or _postgres_gone(fleet)
+            ):
                 told = Check(id=check.id, finding=check.finding, text=redact(check.text))
                 checks.append(told)
                 rehearsal.journal.write(
@@ -82,6 +85,14 @@ def _make(options: FleetOptions, rehearsal: Rehearsal, checks: list[Check], *, s
                     say(str(told))
     finally:
         fleet.end()
+
+
+def _postgres_gone(fleet: Fleet) -> str:
+    """A server of ours that ended by itself: nothing the drill did could have ended it."""
+    server = fleet.postgres
+    if server.pid and identity_of(server.pid) is None:
+        return f"Postgres (pid {server.pid}) ended by itself"
+    return ""
 
 
 def _verdict(report: Report) -> str:

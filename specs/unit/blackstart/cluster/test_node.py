@@ -66,18 +66,28 @@ def test_a_cold_restart_wipes_the_data_folder_and_keeps_the_port(one: Callable[.
 
 @pytest.mark.holds("B-185")
 @pytest.mark.parametrize(
-    "folder", ["/var", "relative/data", "{run}", "{run}/..", "{run}/../elsewhere", "{link}"]
+    "folder", ["{outside}", "relative/data", "{run}", "{run}/..", "{run}/../outside", "{link}"]
 )
 def test_a_folder_outside_the_run_is_refused(folder: str, tmp_path: Path) -> None:
+    # only asked, never wiped: a guard that is broken must not cost a folder
     run, outside = tmp_path / "run", tmp_path / "outside"
     run.mkdir()
     outside.mkdir()
     (run / "link").symlink_to(outside)
-    path = Path(folder.format(run=run, link=run / "link"))
+    path = Path(folder.format(run=run, outside=outside, link=run / "link"))
     with pytest.raises(WipeRefused):
-        wipe(path, run)
-    assert outside.exists()
+        refuse_outside(path, run)
     refuse_outside(run / "spec" / "web-0.data", run)
+
+
+@pytest.mark.holds("B-185")
+def test_wiping_asks_first(tmp_path: Path) -> None:
+    run, outside = tmp_path / "run", tmp_path / "outside"
+    run.mkdir()
+    (outside / "deep").mkdir(parents=True)
+    with pytest.raises(WipeRefused):
+        wipe(outside, run)
+    assert (outside / "deep").exists()
 
 
 @pytest.mark.holds("B-185")
