@@ -1,0 +1,69 @@
+"""A replica's settings: read at once, wrong ones named, secrets hidden."""
+
+from __future__ import annotations
+
+import pytest
+
+from inference_fleet.settings import FrontendSettings, SettingsError
+
+URL = "postgresql://fleet:hunter22@db:5432/fleet"
+
+
+def read(**changes: str) -> FrontendSettings:
+    environ = {"BLACKSTART_DATABASE_URL": URL}
+    environ |= {f"BLACKSTART_{name}": value for name, value in changes.items()}
+    return FrontendSettings.from_environ(environ)
+
+
+def test_the_database_is_all_a_replica_has_to_be_told() -> None:
+    settings = read()
+    assert settings.listen == ("127.0.0.1", 8080)
+    assert settings.advertise_address is None
+    assert settings.auth_registration == "approval"
+    assert settings.auto_approve_nodes
+    assert not settings.expose_route
+    assert read().instance_id != settings.instance_id
+
+
+@pytest.mark.holds("B-4")
+def test_an_empty_address_is_present_but_not_dialable_and_a_loopback_one_is_accepted() -> None:
+    assert read(ADVERTISE_ADDRESS="").advertise_address == ""
+    assert read(ADVERTISE_ADDRESS="127.0.0.1:8080").advertise_address == "127.0.0.1:8080"
+    assert read(ADVERTISE_ADDRESS="[::1]:8080").advertise_address == "[::1]:8080"
+    for wrong in ("host", "host:0", "host:70000", ":80"):
+        with pytest.raises(SettingsError, match="BLACKSTART_ADVERTISE_ADDRESS"):
+            read(ADVERTISE_ADDRESS=wrong)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("DATABASE_URL", ""),
+        ("DATABASE_URL", "http://fleet:hunter22@db/fleet"),
+        ("DATABASE_URL", "postgresql:///fleet"),
+        ("LISTEN", "8080"),
+        ("INSTANCE_ID", "x" * 300),
+        ("INSTANCE_ID", "a\u202eb"),
+        ("AUTH_REGISTRATION", "closed"),
+        ("AUTO_APPROVE_NODES", "perhaps"),
+        ("TRUSTED_PROXIES", "10.0.0.0/8, nonsense"),
+        ("DATA_DIR", "a\0b"),
+    ],
+)
+def test_a_wrong_value_names_its_variable_and_no_secret(name: str, value: str) -> None:
+    with pytest.raises(SettingsError, match=f"BLACKSTART_{name}") as caught:
+        read(**{name: value})
+    assert "hunter22" not in str(caught.value)
+
+
+def test_secrets_are_not_in_the_printed_settings() -> None:
+    shown = repr(read(CLUSTER_SECRET="s3cret-1", REGISTRATION_TOKEN="s3cret-2", AUTH_HMAC_SECRET="s3cret-3"))
+    assert "s3cret" not in shown
+    assert "hunter22" not in shown
+
+
+def test_trusted_proxies_are_networks() -> None:
+    assert [str(network) for network in read(TRUSTED_PROXIES="10.0.0.0/8, ::1").trusted_proxies] == [
+        "10.0.0.0/8",
+        "::1/128",
+    ]
