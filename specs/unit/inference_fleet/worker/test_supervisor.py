@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import sys
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import httpx2
 import psutil
 import pytest
 
@@ -23,8 +26,8 @@ from .doubles import TIMINGS, Home, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
-    from pathlib import Path
 
+EXAMPLE = Path(__file__).parents[4] / "examples" / "models" / "echo"
 # a server nobody here wrote for this: the standard library's, answering any GET with a folder listing
 STDLIB = """
     backend = "command"
@@ -76,6 +79,22 @@ def test_a_babbler_and_somebody_elses_server_become_ready_side_by_side_and_end_t
             assert await status_of(theirs.port, "/", within_s=TIMINGS.backend_probe_s) == 200
         assert children() == before
         assert supervisor.reports() == []
+
+    asyncio.run(story())
+
+
+def test_the_example_of_another_server_answers_a_chat(tmp_path: Path) -> None:
+    async def story() -> None:
+        home = Home(tmp_path, "http://f")
+        shutil.copytree(EXAMPLE, tmp_path / "models" / "echo")
+        async with supervised(home) as supervisor:
+            await until(lambda: supervisor.count(Phase.READY) == 1)
+            (report,) = supervisor.reports()
+            body = {"model": "echo", "messages": [{"role": "user", "content": "hello"}]}
+            async with httpx2.AsyncClient(trust_env=False, timeout=TIMINGS.request_s) as client:
+                answer = await client.post(f"http://{LOOPBACK}:{report.port}/v1/chat/completions", json=body)
+
+            assert answer.json()["choices"][0]["message"]["content"] == "hello"
 
     asyncio.run(story())
 
