@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from inference_fleet.frontend.errors import ApiError, retry_after
-from inference_fleet.route import CallerExpired, NotOwner, RouteError, StreamParts, WorkerRefused
+from inference_fleet.route import OUTCOMES, CallerExpired, NotOwner, RouteError, StreamParts, WorkerRefused
 from inference_fleet.store import DatabaseUnavailable
 from inference_fleet.tunnel import TAG_BACKEND
 
@@ -52,6 +52,8 @@ async def placed(
                 yield Placed(candidate, opened)
                 return
         _log.info("model %s passed over node %s: %s", model, candidate.node_name, failures[-1])
+        if not OUTCOMES[failures[-1].outcome].try_another:
+            break
     raise _unplaced(model, failures)
 
 
@@ -71,8 +73,6 @@ async def _try(
     )
     try:
         return await replica.dialer.open(candidate.node_id, parts, deadline=deadline)
-    except CallerExpired as error:
-        raise ApiError("deadline_exceeded", f"{error} (model {candidate.model})") from None
     except WorkerRefused as error:
         failures.append(error)
         await _reap(replica, candidate, error)
@@ -109,6 +109,8 @@ async def _nobody(replica: Replica, model: str) -> ApiError:
 
 
 def _unplaced(model: str, failures: list[RouteError | WorkerRefused]) -> ApiError:
+    if isinstance(failures[-1], CallerExpired):
+        return ApiError("deadline_exceeded", f"{failures[-1]} (model {model})")
     said = "; ".join(dict.fromkeys(str(failure) for failure in failures))
     if all(isinstance(failure, NotOwner) for failure in failures):
         return ApiError("stale_owner", f"no route to model {model}: {said}", headers=retry_after(1))

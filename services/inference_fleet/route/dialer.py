@@ -166,12 +166,9 @@ class WorkerDialer:
         return owner
 
     def _count(self, failure: RouteError | WorkerRefused) -> None:
-        if isinstance(failure, RouteError):
-            outcome = failure.outcome
-        else:
-            outcome = RouteOutcome.ANSWERED if failure.evidence else RouteOutcome.NOTHING_LEARNED
+        if isinstance(failure, WorkerRefused):
             self._metrics.refusals.labels(failure.code).inc()
-        self._metrics.dials.labels(outcome).inc()
+        self._metrics.dials.labels(failure.outcome).inc()
 
 
 def classify(node_id: str, error: BaseException, deadline: Deadline) -> RouteError | WorkerRefused:

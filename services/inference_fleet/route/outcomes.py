@@ -71,7 +71,7 @@ OUTCOMES: dict[RouteOutcome, OutcomeRule] = {
     RouteOutcome.NOTHING_LEARNED: OutcomeRule(
         "the worker declined without saying anything about the process", try_another=True
     ),
-    RouteOutcome.OWNER_UNKNOWN: OutcomeRule("the database did not say who owns the tunnel"),
+    RouteOutcome.OWNER_UNKNOWN: OutcomeRule("the database did not say who owns the tunnel", try_another=True),
 }
 
 
@@ -155,6 +155,7 @@ class WorkerRefused(StreamRefused):
         super().__init__(code, message)
         self.node_id = node_id
         self.epoch = epoch
+        self.outcome = RouteOutcome.ANSWERED if self.evidence else RouteOutcome.NOTHING_LEARNED
 
 
 def is_absence_claim(error: BaseException) -> bool:
