@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pwd
 import signal
 import subprocess
 import sys
@@ -15,14 +16,15 @@ import psycopg
 import pytest
 
 from blackstart.cluster.waiting import eventually
-from blackstart.infra import Infra, InfraError, admin
+from blackstart.infra import Infra, InfraError, admin, embedded
+from blackstart.infra.binaries import unprivileged
 from blackstart.infra.names import template_name
 from blackstart.infra.server import processes_of
 from blackstart.process import Guardian, Spawner
 from blackstart.record import Journal, Run, read_journal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from specs.unit.blackstart.infra.conftest import Rig
 
@@ -92,10 +94,17 @@ with Guardian.connect(run) as lease, Journal(run, writer="other") as journal, Sp
         print(infra.postgres.pid, infra.database().name)
 """
     children = [
-        subprocess.Popen([sys.executable, "-c", code, str(rig.run.dir)], stdout=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(rig.run.dir)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         for _ in range(3)
     ]
-    told = [child.communicate(timeout=60)[0].split() for child in children]
+    said = [child.communicate(timeout=60) for child in children]
+    assert [child.returncode for child in children] == [0, 0, 0], f"not everybody got the server: {said}"
+    told = [out.split() for out, _ in said]
     with Infra(rig.run, rig.spawner) as infra:
         assert {pid for pid, _ in told} == {str(infra.postgres.pid)}
         started = [
@@ -139,7 +148,10 @@ def test_a_template_whose_maker_was_killed_is_made_again(own_infra: Infra, rig: 
     half = template_name(rig.run.id, f"{prepare.__module__}.{prepare.__qualname__}")
     admin.drop_database(own_infra.postgres, half, within_s=WITHIN_S)
     admin.create_database(own_infra.postgres, half, within_s=WITHIN_S)
-    assert things(own_infra.database(prepare=prepare).url) == [1]
+    url = own_infra.database(prepare=prepare).url
+    with contextlib.closing(psycopg.connect(url)) as connection:
+        made = connection.execute("SELECT to_regclass('things')").fetchone()
+    assert made == ("things",), "a half-made template was copied"
 
 
 def test_a_preparation_that_fails_leaves_no_database_and_its_own_error(own_infra: Infra) -> None:
@@ -272,3 +284,29 @@ time.sleep(600)
         user.kill()
     eventually(scratch.exists, False, within=WITHIN_S)
     assert [processes_of(one) for one in folders] == [(), ()]
+
+
+def test_where_namespaces_are_not_allowed_root_runs_it_as_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root must become somebody else")
+
+    def without_namespaces(argv: Sequence[str]) -> str:
+        return "not allowed" if argv[0] == "unshare" else ""
+
+    monkeypatch.setattr(
+        embedded, "unprivileged", lambda binaries: unprivileged(binaries, runs=without_namespaces)
+    )
+    run = Run.create(tmp_path, argv=["spec"])
+    Guardian.start(run)
+    with (
+        Guardian.connect(run) as lease,
+        Journal(run, writer="spec") as journal,
+        Spawner(run, journal, lease) as spawner,
+        Infra(run, spawner) as infra,
+    ):
+        assert things(infra.database(prepare=prepare).url) == [1]
+        owner = pwd.getpwnam("nobody").pw_uid
+        assert {Path(f"/proc/{pid}").stat().st_uid for pid in infra.postgres.pids} == {owner}
+        assert Path(infra.postgres.data_dir).stat().st_uid == owner
