@@ -29,11 +29,15 @@ WITHIN_S = 10.0
 
 
 def like_postgres(mark: str) -> list[str]:
-    """A postmaster whose child leads a session of its own, has no environment and works in the data folder."""
+    """A postmaster whose child leads a session of its own, has no environment and works in the data folder.
+
+    It does not quit while the folder has a file `hold`.
+    """
+    quits_when_let = "while test -e hold; do sleep 0.02; done; echo quit; exit 0"
     return [
         "sh",
         "-c",
-        f"trap 'echo quit; exit 0' QUIT; env -i setsid sleep {mark} & echo up; wait; : {mark}",
+        f"trap '{quits_when_let}' QUIT; env -i setsid sleep {mark} & echo up; wait; : {mark}",
     ]
 
 
@@ -53,9 +57,12 @@ def test_a_server_like_postgres_is_asked_to_quit_and_its_children_are_found_by_f
 
     def looks_first(sought: Sought, *, within: float) -> list[Stat]:
         looks.append([stat.pid for stat in find(sought)])
+        (data / "hold").unlink(missing_ok=True)
         return end_all(sought, within=within)
 
+    (data / "hold").touch()
     monkeypatch.setattr(ending_module, "end_all", looks_first)
+    monkeypatch.setattr(ending_module, "POSTGRES_GRACE_S", WITHIN_S)
     ended = end_charges(owed(read_ledger(yard.run.dir)), sweep=Sought(run=yard.run.id))
     assert handle.pid not in looks[0], "the server was killed before it could answer"
     assert marked(mark) == [], "a child was left in the data folder"
