@@ -126,7 +126,7 @@ def _collect(arguments: list[str]) -> list[str]:
     if not any(_is_path(word) for word in asked):
         asked = [*asked, "specs/cluster"]
     found = subprocess.run(
-        [sys.executable, "-m", "pytest", "--collect-only", "-q", "-q", "-p", "no:cacheprovider", *asked],
+        [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *asked],
         capture_output=True,
         text=True,
         check=False,

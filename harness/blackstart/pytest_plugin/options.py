@@ -106,7 +106,7 @@ def options_of(config: pytest.Config) -> Options:
 
 
 def configure_options(config: pytest.Config) -> Options:
-    """Reads them into the session. The seed is drawn once: workers are given it, hypothesis follows it."""
+    """Reads them into the session. The seed is drawn once: workers are given it."""
     if (drawn := getattr(config, "workerinput", {}).get(SEED_INPUT)) is not None:
         config.option.bs_seed = drawn
     options = read_options(
@@ -114,8 +114,6 @@ def configure_options(config: pytest.Config) -> Options:
     )
     config.stash[OPTIONS] = options
     config.option.bs_seed = str(options.seed)
-    if getattr(config.option, "hypothesis_seed", "absent") is None:
-        config.option.hypothesis_seed = str(options.seed)
     return options
 
 

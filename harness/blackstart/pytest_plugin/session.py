@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,6 +49,7 @@ class Collecting:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Makes the run where it is needed; a worker leaves word for its controller, who makes it before any spec runs."""
+        follow_seed(options_of(self._config).seed)
         wanted = any(uses_the_run(item) for item in session.items)
         if self._rendezvous is not None:
             word = {
@@ -170,6 +172,13 @@ def begin(config: pytest.Config) -> None:
         register(ledger, "blackstart-ledger")
         register(judging, "blackstart-judging")
         register(Summary(config, judging), "blackstart-summary")
+
+
+def follow_seed(seed: int) -> None:
+    """Hypothesis draws from the run's seed too, where a spec has imported it; it is far too slow to import for nothing."""
+    core = sys.modules.get("hypothesis.core")
+    if core is not None and getattr(core, "global_force_seed", seed) is None:
+        core.global_force_seed = seed  # type: ignore[attr-defined]  # what its own --hypothesis-seed sets
 
 
 def _inventory(config: pytest.Config) -> dict[str, Row]:

@@ -19,6 +19,9 @@ def inner(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Inner:
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
         pytester.makepyfile(test_inner=source)
-        return pytester.runpytest_subprocess("-p", "no:cacheprovider", *arguments)
+        unused = (
+            () if "hypothesis" in source else ("-p", "no:hypothesispytest")
+        )  # its summary imports all of it
+        return pytester.runpytest_subprocess("-p", "no:cacheprovider", *unused, *arguments)
 
     return run

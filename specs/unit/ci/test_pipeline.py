@@ -1,0 +1,191 @@
+"""The choices of the pipeline that somebody would undo in good faith, read from the files that make them."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+WORKFLOW = ROOT / ".github" / "workflows" / "e2e.yml"
+SCRIPTS = ("attack", "drill", "lint", "production", "soak", "test")
+
+
+def text(name: str | Path) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def without_comments(source: str) -> str:
+    return "\n".join(line.split(" #")[0] for line in source.splitlines() if not line.lstrip().startswith("#"))
+
+
+def jobs() -> dict[str, str]:
+    """The workflow's jobs by name, each as its own text."""
+    body = without_comments(text(WORKFLOW)).partition("\njobs:\n")[2]
+    parts = re.split(r"^  (\w+):\n", body, flags=re.MULTILINE)[1:]
+    return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
+def minutes(source: str, pattern: str) -> list[int]:
+    return [int(number) for number in re.findall(pattern, source, re.MULTILINE)]
+
+
+@pytest.mark.holds("B-203")
+def test_fast_specs_and_clusters_of_real_processes_are_jobs_of_their_own() -> None:
+    assert "ci/test specs/unit" in jobs()["unit"]
+    assert "ci/system" not in jobs()["unit"]
+    assert "ci/system" in jobs()["cluster"]
+    assert re.search(r"ci/test$", jobs()["cluster"], re.MULTILINE)
+
+
+@pytest.mark.holds("B-204")
+def test_the_pipeline_requires_by_name_whatever_it_brings() -> None:
+    brought = re.search(r"system: brings ([\w,]+)", text("ci/system"))
+    assert brought
+    wanted = set(brought[1].split(","))
+    assert f"BLACKSTART_REQUIRE: {brought[1]}" in jobs()["cluster"]
+    required = re.search(r"^export BLACKSTART_REQUIRE=([\w,]+)", text(".ci/run"), re.MULTILINE)
+    assert required
+    assert set(required[1].split(",")) == wanted
+
+
+@pytest.mark.holds("B-206")
+def test_every_job_keeps_the_logs_of_a_red_run_which_lie_in_the_workspace() -> None:
+    for job in jobs().values():
+        kept = job.partition("upload-artifact")[2]
+        assert "path: logs/" in kept
+        assert "if: failure()" in job
+    assert (ROOT / "logs" / "README.md").is_file()
+
+
+@pytest.mark.holds("B-207")
+def test_a_suites_own_limit_comes_before_its_steps_and_all_steps_before_the_jobs() -> None:
+    for job in jobs().values():
+        whole = minutes(job, r"^    timeout-minutes: (\d+)")
+        steps = minutes(job, r"^        timeout-minutes: (\d+)")
+        assert len(whole) == 1
+        assert sum(steps) <= whole[0], "a job that is killed first leaves no evidence"
+        limited = re.findall(
+            r"timeout --signal=INT --kill-after=(\d+) (\d+) .*\n        timeout-minutes: (\d+)", job
+        )
+        assert limited
+        for grace, seconds, step in limited:
+            assert int(seconds) + int(grace) < int(step) * 60
+
+
+@pytest.mark.holds("B-208", "B-209")
+def test_paths_are_filtered_by_a_deny_list_on_requests_and_not_at_all_on_pushes() -> None:
+    source = without_comments(text(WORKFLOW))
+    triggers = source.partition("\non:\n")[2].partition("\npermissions:")[0]
+    push, request = triggers.split("  pull_request:")
+    assert "branches: [main]" in push
+    assert "paths" not in push
+    assert "paths-ignore:" in request
+    assert "paths:" not in source.replace("paths-ignore:", "")
+    assert "continue-on-error" not in source
+
+
+@pytest.mark.holds("B-210")
+def test_no_reaper_is_pulled_and_the_tool_chain_is_pinned() -> None:
+    source = without_comments(text(WORKFLOW))
+    assert 'TESTCONTAINERS_RYUK_DISABLED: "true"' in source
+    assert re.findall(r'python-version: "(.*)"', source) == ["3.11.11"] * 2
+    assert "latest" not in source
+    lock = text("requirements.lock")
+    assert len(re.findall(r"^[\w.-]+(?:\[[\w,]+\])?==", lock, re.MULTILINE)) <= lock.count("--hash=sha256:")
+
+
+@pytest.mark.holds("B-211")
+def test_there_is_one_attempt() -> None:
+    lock = text("requirements.lock").lower()
+    for plugin in ("pytest-rerunfailures", "pytest-retry", "flaky"):
+        assert f"{plugin}==" not in lock
+    for script in SCRIPTS:
+        assert "--reruns" not in text(f"ci/{script}")
+        assert "--lf" not in text(f"ci/{script}")
+    assert "retry" not in without_comments(text(WORKFLOW))
+
+
+@pytest.mark.parametrize("script", [*(f"ci/{name}" for name in SCRIPTS), "ci/setup", ".ci/run"])
+def test_a_script_is_strict_and_works_from_any_folder(script: str) -> None:
+    source = text(script)
+    assert source.startswith("#!/usr/bin/env bash\n")
+    assert "set -euo pipefail" in source
+    assert re.search(r'cd "(\$here|\$\(dirname)', source)
+    assert os.access(ROOT / script, os.X_OK)
+    if script.startswith("ci/") and script != "ci/setup":
+        assert '"$here/ci/setup"' in source
+
+
+def test_the_pipeline_runs_its_parts_in_order_and_stops_at_the_first_failure(tmp_path: Path) -> None:
+    """The real `.ci/run`, over parts that only say their names."""
+    (tmp_path / ".ci").mkdir()
+    (tmp_path / "ci").mkdir()
+    runner = tmp_path / ".ci" / "run"
+    runner.write_text(text(".ci/run"))
+    runner.chmod(0o755)
+    for name in ("system", "lint", "test", "drill", "attack"):
+        part = tmp_path / "ci" / name
+        part.write_text(f"#!/bin/sh\necho {name} $CI $BLACKSTART_REQUIRE\n[ {name} != attack ] || exit 3\n")
+        part.chmod(0o755)
+    environ = {"PATH": os.environ["PATH"]}
+    done = subprocess.run([runner], cwd="/", env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 3
+    required = "container,strace,faketime,netns"
+    assert done.stdout.splitlines() == [
+        "system true",
+        *(f"{name} true {required}" for name in ("lint", "test", "drill", "attack")),
+    ]
+    assert "ci: attack FAILED with 3" in done.stderr
+
+    (tmp_path / "ci" / "attack").write_text("#!/bin/sh\necho attack\n")
+    whole = subprocess.run([runner], cwd="/", env=environ, capture_output=True, text=True, check=False)
+    assert whole.returncode == 0
+    assert "ci: production is not here yet" in whole.stderr
+    assert re.search(r"ci: attack \d+ s", whole.stderr)
+
+
+@pytest.mark.holds("B-214")
+def test_the_choices_that_are_easy_to_undo_are_written_down_where_they_are_made() -> None:
+    page = text("docs/ci.md")
+    rows = [line for line in page.splitlines() if line.startswith("| ") and "---" not in line][1:]
+    assert len(rows) >= 12
+    for word in (
+        "deny-list",
+        "retries",
+        "reaper",
+        "continue-on-error",
+        "all-skipped",
+        "database a spec",
+        "limit",
+        "window",
+    ):
+        assert word in page
+    for row in rows:
+        for named in re.findall(r"`([\w./-]+)`", row.rsplit("|", 2)[1]):
+            assert (ROOT / named).exists(), f"{named} makes no such choice: it is not there"
+
+
+@pytest.mark.holds("B-258")
+def test_no_page_and_no_comment_names_a_file_that_is_not_there() -> None:
+    """A pointer to a moved file is the first promise a text breaks."""
+    listed = subprocess.run(
+        ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        capture_output=True,
+        check=False,
+    ).stdout.split(b"\0")
+    named = re.compile(
+        r"`((?:harness|services|specs|ci|docs|bench|examples)/[\w./-]+\.(?:py|md|toml|sql|yml))`"
+    )
+    missing = []
+    for raw in listed:
+        path = ROOT / os.fsdecode(raw)
+        if raw and path.suffix in {".py", ".md", ".toml", ".yml"} and path.is_file():
+            source = path.read_text(encoding="utf-8", errors="replace")
+            missing += [
+                f"{os.fsdecode(raw)}: {one}" for one in named.findall(source) if not (ROOT / one).exists()
+            ]
+    assert missing == [], "a text points at a file that is not there"

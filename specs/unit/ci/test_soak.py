@@ -1,0 +1,103 @@
+"""The soak counts what really ran, goes on where it was, and ends its load whatever happens."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from blackstart.cluster.waiting import eventually
+
+SOAK = Path(__file__).parents[3] / "ci" / "soak.py"
+SOON = 60.0
+SPECS = """
+from pathlib import Path
+def test_always_holds(): pass
+def test_holds_but_for_the_second_time():
+    count = Path(__file__).parent / "count"
+    count.write_text(count.read_text() + "x" if count.exists() else "x")
+    assert len(count.read_text()) != 2
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "specs").mkdir()
+    (tmp_path / "specs" / "test_two.py").write_text(SPECS)
+    (tmp_path / "pyproject.toml").write_text("[tool.pytest.ini_options]\n")
+    (tmp_path / ".gitignore").write_text("*\n")
+    git = ["git", "-c", "user.name=x", "-c", "user.email=x@example.org", "-C", str(tmp_path)]
+    for command in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "x"]):
+        subprocess.run([*git, *command], check=True)
+    return tmp_path
+
+
+def soak(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(SOAK), *arguments],
+        cwd=project,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SOON * 2,
+    )
+
+
+@pytest.mark.holds("B-251")
+def test_a_spec_that_failed_once_is_not_n_of_n_and_a_second_soak_counts_on(project: Path) -> None:
+    first = soak(project, "--times", "2", "specs", "-p", "no:hypothesispytest")
+    assert first.returncode == 1
+    assert re.search(r"2 of 2 .*test_always_holds", first.stdout)
+    assert re.search(r"1 of 2 .*NOT HELD .*second_time", first.stdout)
+
+    second = soak(project, "--times", "3", "specs", "-p", "no:hypothesispytest")
+    assert second.stderr.count("soak: round") == 1, "what was counted before is not run again"
+    assert re.search(r"3 of 3 .*test_always_holds", second.stdout)
+    assert second.returncode == 1
+    [tally] = (project / ".soak").glob("plain-*.jsonl")
+    assert len([json.loads(line) for line in tally.read_text().splitlines()]) == 6
+
+
+def test_an_argument_that_cannot_be_meant_is_bad_input(project: Path) -> None:
+    wrong = soak(project, "--times", "none")
+    assert wrong.returncode == 2
+    assert "--times=none: not a whole number" in wrong.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=lambda number: number.name)
+def test_the_load_ends_with_the_soak_however_it_ends(project: Path, number: signal.Signals) -> None:
+    (project / "specs" / "test_two.py").write_text("import time\ndef test_long(): time.sleep(600)\n")
+    soaking = subprocess.Popen(
+        [sys.executable, str(SOAK), "--load", "--times", "1", "specs"],
+        cwd=project,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    me = psutil.Process(soaking.pid)
+
+    def busy() -> list[psutil.Process]:
+        return [child for child in me.children() if "while True: pass" in " ".join(child.cmdline())]
+
+    def testing() -> list[psutil.Process]:
+        return [child for child in me.children(recursive=True) if "--junit-xml" in child.cmdline()]
+
+    pytests: list[psutil.Process] = []
+    try:
+        eventually(lambda: len(busy()) == os.cpu_count() and bool(testing()), True, within=SOON)
+        load, pytests = busy(), testing()
+        soaking.send_signal(number)
+        soaking.wait(timeout=SOON)
+        eventually(lambda: [child for child in load if child.is_running()], [], within=SOON)
+    finally:
+        soaking.kill()
+        soaking.wait()
+        for left in pytests:  # a soak that was killed has left its round to end by itself
+            if left.is_running():
+                os.killpg(left.pid, signal.SIGKILL)
