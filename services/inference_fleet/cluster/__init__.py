@@ -10,6 +10,7 @@ from inference_fleet.cluster.claims import (
     Owner,
     Superseded,
 )
+from inference_fleet.cluster.contact import Contact
 from inference_fleet.cluster.instances import Instance, InstanceIdTaken, Swept
 from inference_fleet.cluster.membership import Membership
 from inference_fleet.cluster.presence import (
@@ -31,6 +32,7 @@ __all__ = [
     "BootConflict",
     "Claim",
     "ConnectionRow",
+    "Contact",
     "EpochLeap",
     "Instance",
     "InstanceIdTaken",

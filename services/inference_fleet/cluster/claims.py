@@ -78,6 +78,7 @@ class Standing:
     held: bool
     owner_live: bool
     damped_for_s: float  # seconds left of the damping after the last change of boots; 0 when over
+    upcoming: int  # what the next draw of the sequence gives at least; it only rises
 
 
 class ClaimVerdict(Enum):
@@ -115,7 +116,8 @@ LOCK_STANDING = statement(
 SELECT c.owner, c.epoch, c.boot_id, c.owner <> '' AS held,
        coalesce($live, false) AS owner_live,
        coalesce(greatest(0, extract(epoch FROM
-         c.boot_changed_at + %(damping)s::interval - statement_timestamp())), 0)::float8 AS damped_for_s
+         c.boot_changed_at + %(damping)s::interval - statement_timestamp())), 0)::float8 AS damped_for_s,
+       (SELECT last_value + is_called::int FROM connection_epochs) AS upcoming
 FROM connections c LEFT JOIN instances i ON i.id = c.owner
 WHERE c.node_id = %(node_id)s
 FOR UPDATE OF c
@@ -123,13 +125,15 @@ FOR UPDATE OF c
     live=OWNER_IS_LIVE,
 )
 
-# What the next draw gives. The sequence only rises, so "no leap needed" stays true once seen.
-PEEK_SEQUENCE = "SELECT last_value + is_called::int AS upcoming FROM connection_epochs"
-
-# Draws share this lock and a leap excludes them, so no setval can move the sequence back over a draw.
-SHARE_SEQUENCE = "SELECT pg_advisory_xact_lock_shared('connection_epochs'::regclass::oid::bigint)"
-LOCK_SEQUENCE = "SELECT pg_advisory_xact_lock('connection_epochs'::regclass::oid::bigint)"
-DRAW = "SELECT nextval('connection_epochs') AS drawn"
+# Draws share a lock and a leap excludes them, so no setval can move the sequence back over a draw.
+DRAW = """
+WITH locked AS MATERIALIZED (SELECT pg_advisory_xact_lock_shared('connection_epochs'::regclass::oid::bigint))
+SELECT nextval('connection_epochs') AS drawn FROM locked
+"""
+DRAW_ALONE = """
+WITH locked AS MATERIALIZED (SELECT pg_advisory_xact_lock('connection_epochs'::regclass::oid::bigint))
+SELECT nextval('connection_epochs') AS drawn FROM locked
+"""
 MOVE_SEQUENCE = "SELECT setval('connection_epochs', %(epoch)s)"
 
 # Whoever writes an owner clears the departure in the same statement.

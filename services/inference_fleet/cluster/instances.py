@@ -68,12 +68,14 @@ LIST = statement(
 
 # The sweep records departures and forgets nobody: a row keeps its epoch and ages from here. It names owner and epoch
 # again in the write, so a claim that arrives in between keeps what it took; and it looks at held rows only, so a
-# departed row is never stamped again and can age out.
+# departed row is never stamped again and can age out. A row that somebody is writing at this moment is skipped: two
+# replicas that sweep the same dead one never wait for each other, in whatever order they come upon the rows.
 DEPART_DEAD = statement(
     """
 WITH dead AS (
   SELECT c.node_id, c.owner, c.epoch FROM connections c LEFT JOIN instances i ON i.id = c.owner
   WHERE c.owner <> '' AND NOT coalesce($live, false)
+  FOR UPDATE OF c SKIP LOCKED
 )
 UPDATE connections c SET owner = '', disconnected_at = clock_timestamp()
 FROM dead WHERE c.node_id = dead.node_id AND c.owner = dead.owner AND c.epoch = dead.epoch AND c.owner <> ''
@@ -81,12 +83,20 @@ RETURNING c.node_id, dead.owner
 """,
     live=OWNER_IS_LIVE,
 )
-DELETE_DEAD = statement("DELETE FROM instances i WHERE NOT ($live) RETURNING i.id", live=OWNER_IS_LIVE)
+DELETE_DEAD = statement(
+    """
+DELETE FROM instances WHERE id IN (SELECT i.id FROM instances i WHERE NOT ($live) FOR UPDATE SKIP LOCKED) RETURNING id
+""",
+    live=OWNER_IS_LIVE,
+)
 
 # The only place a departed row is deleted.
 PURGE = """
-DELETE FROM connections
-WHERE owner = '' AND disconnected_at < statement_timestamp() - %(retention)s::interval
+DELETE FROM connections WHERE node_id IN (
+  SELECT node_id FROM connections
+  WHERE owner = '' AND disconnected_at < statement_timestamp() - %(retention)s::interval
+  FOR UPDATE SKIP LOCKED
+)
 RETURNING node_id
 """
 

@@ -8,6 +8,7 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
+from inference_fleet.cluster.contact import Contact
 from inference_fleet.cluster.instances import InstanceIdTaken
 from inference_fleet.store import DatabaseUnavailable
 
@@ -25,6 +26,7 @@ class Membership:
     | what happens                        | what the beat does                                                   |
     |-------------------------------------|----------------------------------------------------------------------|
     | the database is out                 | says so once, keeps every session, goes on asking, says when it is back |
+    | it was out for about the liveness   | sweeps nobody until the others have had the time to say that they live |
     | this replica's row was swept        | writes it anew and takes its connections back                        |
     | a session's epoch has moved on      | calls `on_lost(node_id, epoch)`                                      |
     | another process uses this id        | says so once a change; it neither sweeps nor re-asserts meanwhile    |
@@ -46,6 +48,11 @@ class Membership:
         self._on_lost = on_lost
         self._on_tick = tuple(on_tick)
         self._clock = clock
+        timings = registry.timings
+        self._contact = Contact(
+            longest_gap_s=timings.instance_liveness_s - timings.instance_beat_s,
+            doubt_s=timings.instance_liveness_s,
+        )
         self._trouble = ""
         self._trouble_since = 0.0
         self._noticed_at: float | None = None
@@ -76,6 +83,7 @@ class Membership:
         registry = self._registry
         if not await registry.heartbeat():
             _log.warning("instance row had been swept and is written anew: instance=%s", registry.instance_id)
+        believes = self._contact.made(self._clock())
         settled = await registry.reassert(self._held())
         for node_id, epoch in settled.retaken:
             _log.warning("ownership taken back: node=%s epoch=%d", node_id, epoch)
@@ -86,7 +94,13 @@ class Membership:
             outcome = self._on_lost(node_id, epoch)
             if inspect.isawaitable(outcome):
                 await _guarded(outcome, f"closing the session of node {node_id}")
-        swept = await registry.sweep()
+        if believes:
+            await self._sweep()
+        if purged := await registry.purge():
+            _log.info("departed connection rows past retention deleted=%d", len(purged))
+
+    async def _sweep(self) -> None:
+        swept = await self._registry.sweep()
         if swept.cleared or swept.deleted:
             _log.warning(
                 "dead replicas swept: instance rows deleted=%d (%s), connection rows left behind as departed=%d (%s)",
@@ -95,8 +109,6 @@ class Membership:
                 len(swept.cleared),
                 ", ".join(f"{node_id} of {owner}" for node_id, owner in swept.cleared) or "none",
             )
-        if purged := await registry.purge():
-            _log.info("departed connection rows past retention deleted=%d", len(purged))
 
     def _notice_missing_address(self) -> None:
         if self._registry.address:

@@ -121,7 +121,7 @@ class Registry:
                 raise BootConflict(
                     node_id, boots=(standing.boot_id, boot_id), retry_after_s=standing.damped_for_s
                 )
-            epoch = await _draw_epoch(connection, node_id, floor=max(seen_epoch, standing.epoch))
+            epoch = await _draw_epoch(connection, standing, node_id, floor=max(seen_epoch, standing.epoch))
             conflict = verdict is ClaimVerdict.CONFLICT
             await connection.execute(
                 claims.TAKE,
@@ -199,9 +199,12 @@ class Registry:
         return tuple(row["node_id"] for row in rows)
 
     async def reassert(self, held: Mapping[str, int]) -> Reasserted:
-        """Settle the sessions this replica holds (node id to epoch) with their rows."""
+        """Settle the sessions this replica holds (node id to epoch) with their rows.
+
+        No transaction spans the statements: each write asks again for what it rests on.
+        """
         nodes = list(held)
-        async with self._database.transaction() as connection:
+        async with self._database.connection() as connection:
             cursor = await connection.execute(reassertion.READ_HELD, {"nodes": nodes})
             rows = {row["node_id"]: row for row in await cursor.fetchall()}
             verdicts = {
@@ -250,16 +253,14 @@ class Registry:
         return presence_windows(self.timings)
 
 
-async def _draw_epoch(connection: Connection, node_id: str, *, floor: int) -> int:
+async def _draw_epoch(connection: Connection, standing: Standing, node_id: str, *, floor: int) -> int:
     """The next number of the sequence, or just above `floor` with the sequence moved there."""
-    upcoming = await _number(connection, claims.PEEK_SEQUENCE)
-    if upcoming > floor:
-        await connection.execute(claims.SHARE_SEQUENCE)
+    if standing.upcoming > floor:
         return await _number(connection, claims.DRAW)
-    if claims.leaps(floor, upcoming - 1):
-        raise EpochLeap(node_id, seen=floor, latest=upcoming - 1)
-    await connection.execute(claims.LOCK_SEQUENCE)
-    drawn = await _number(connection, claims.DRAW)
+    latest = standing.upcoming - 1
+    if claims.leaps(floor, latest):
+        raise EpochLeap(node_id, seen=floor, latest=latest)
+    drawn = await _number(connection, claims.DRAW_ALONE)
     epoch = claims.next_epoch(drawn, floor=floor)
     if epoch > drawn:
         await connection.execute(claims.MOVE_SEQUENCE, {"epoch": epoch})
@@ -269,5 +270,4 @@ async def _draw_epoch(connection: Connection, node_id: str, *, floor: int) -> in
 async def _number(connection: Connection, query: str) -> int:
     row = await (await connection.execute(query)).fetchone()
     assert row is not None  # each of these selects one value
-    (value,) = row.values()
-    return int(value)
+    return int(row["drawn"])

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from psycopg.types.json import Jsonb
 
+from inference_fleet.cluster import Contact
 from inference_fleet.roster.frontend import NODE_FACTS, fact_windows
 from inference_fleet.store import LEASE_IS_HELD, DatabaseUnavailable, Leases, statement
 from inference_fleet.upkeep.verdicts import Verdict, verdicts_of
@@ -77,7 +78,8 @@ class Change:
 class HealthMonitor:
     """Ticks until it is cancelled; only the tick of the lease's holder does anything.
 
-    `restrain` may take verdicts away before they are written: a brake on mass events, or doubt about the observer.
+    A monitor that could not ask the database for so long that living workers look dead demotes nobody until they have
+    had the time to speak again. `restrain` may take more verdicts away before they are written: a brake on mass events.
     """
 
     def __init__(
@@ -87,6 +89,7 @@ class HealthMonitor:
         holder: str,
         timings: Timings,
         restrain: Callable[[Sequence[Verdict]], Sequence[Verdict]] | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`holder` signs the lease and the journal: this replica's instance id."""
         self._database = database
@@ -94,6 +97,10 @@ class HealthMonitor:
         self._holder = holder
         self._timings = timings
         self._restrain = restrain
+        self._clock = clock
+        self._contact = Contact(
+            longest_gap_s=timings.heartbeat_stale_s - timings.heartbeat_s, doubt_s=timings.heartbeat_stale_s
+        )
         self._grant: LeaseGrant | None = None
         self._out_since: float | None = None
 
@@ -104,24 +111,25 @@ class HealthMonitor:
                 await self.tick()
             except DatabaseUnavailable as error:
                 if self._out_since is None:
-                    self._out_since = time.monotonic()
+                    self._out_since = self._clock()
                     _log.error("health monitor reads nothing and so judges nobody: %s", error)
             else:
                 if self._out_since is not None:
-                    _log.warning(
-                        "health monitor reads again after %.1f s", time.monotonic() - self._out_since
-                    )
+                    _log.warning("health monitor reads again after %.1f s", self._clock() - self._out_since)
                     self._out_since = None
             await asyncio.sleep(self._timings.health_tick_s)
 
     async def tick(self) -> list[Change]:
         """Read every node's facts in one statement and write what they justify; empty where nothing changed."""
         grant = await self._hold()
+        believes = self._contact.made(self._clock())
         if grant is None:
             return []
         async with self._database.transaction() as connection:
             cursor = await connection.execute(NODE_FACTS, fact_windows(self._timings))
             verdicts: Sequence[Verdict] = verdicts_of(await cursor.fetchall())
+            if not believes:
+                verdicts = [verdict for verdict in verdicts if not verdict.demotes]
             if self._restrain is not None:
                 verdicts = self._restrain(verdicts)
             if not verdicts:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from inference_fleet.cluster import Registry
 
 W1, W2 = "worker-boot-1", "worker-boot-2"
-STANDING = Standing(owner="a", epoch=4, boot_id=W1, held=True, owner_live=True, damped_for_s=0.0)
+STANDING = Standing(owner="a", epoch=4, boot_id=W1, held=True, owner_live=True, damped_for_s=0.0, upcoming=9)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
@@ -175,5 +176,26 @@ def test_a_purge_forgets_what_departed_longer_ago_than_the_retention(play: Play)
         assert await a.presence("old") is Presence.UNKNOWN
         assert await a.presence("young") is Presence.GONE
         assert await a.presence("held") is Presence.CONNECTED
+
+    play(story)
+
+
+def test_a_sweep_and_a_purge_never_wait_for_whoever_is_writing_a_row(play: Play) -> None:
+    async def story(stage: Stage) -> None:
+        a, b = await stage.replica("a"), await stage.replica("b")
+        for node in ("n1", "n2", "old-1", "old-2"):
+            claim = await a.claim(node, seen_epoch=0, boot_id=WORKER)
+            if node.startswith("old"):
+                await a.release(node, claim.epoch)
+                await stage.age_departure(node, stage.timings.departed_retention_s)
+        await stage.kill("a")
+        async with stage.database.transaction() as writer:
+            await writer.execute("SELECT 1 FROM connections WHERE node_id IN ('n1', 'old-1') FOR UPDATE")
+            async with asyncio.timeout(stage.timings.database_statement_s / 2):
+                swept, purged = await b.sweep(), await b.purge()
+        assert swept.cleared == (("n2", "a"),), "a row under somebody's hand was swept"
+        assert purged == ("old-2",)
+        assert (await b.sweep()).cleared == (("n1", "a"),)  # control: the next sweep finds it
+        assert await b.purge() == ("old-1",)
 
     play(story)

@@ -233,3 +233,27 @@ def test_a_replica_with_an_address_has_nothing_to_notice(
 
     play(story)
     assert "only it can reach" not in caplog.text
+
+
+def test_after_an_outage_nobody_is_swept_before_the_others_could_speak(play: Play) -> None:
+    async def story(stage: Stage) -> None:
+        a, b = await stage.replica("a"), await stage.replica("b")
+        await b.claim("n1", seen_epoch=0, boot_id=WORKER)
+        held, now = Held(), [0.0]
+        membership = Membership(a, held=lambda: held.sessions, on_lost=held.on_lost, clock=lambda: now[0])
+        await membership.beat()
+        await stage.kill("b")  # nobody could write for as long as this replica could not look
+        now[0] += stage.timings.instance_liveness_s
+        await membership.beat()
+        assert [instance.id for instance in await a.instances()] == ["a", "b"], (
+            "the first to look swept the others"
+        )
+        await b.heartbeat()
+        assert await a.presence("n1") is Presence.CONNECTED
+        await stage.kill("b")
+        for _ in range(12):
+            now[0] += stage.timings.instance_liveness_s / 8
+            await membership.beat()
+        assert [instance.id for instance in await a.instances()] == ["a"]  # control: it does sweep again
+
+    play(story)

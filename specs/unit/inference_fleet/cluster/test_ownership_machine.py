@@ -217,17 +217,30 @@ class Ownership(RuleBasedStateMachine):
 
     @rule(slot=SLOTS, which=NODES, boot=BOOTS, ahead=st.sampled_from([0, 0, 0, 1, 7]), forgot=st.booleans())
     def claim(self, slot: int, which: int, boot: str, *, ahead: int, forgot: bool) -> None:
-        process, node = self.processes[slot], self.node_ids[which]
-        seen = 0 if forgot else self.seen[node] + ahead
+        node = self.node_ids[which]
+        self.attempt(self.processes[slot], node, boot, seen=0 if forgot else self.seen[node] + ahead)
+
+    def attempt(self, process: Process, node: str, boot: str, *, seen: int) -> None:
         row = self.rows.get(node)
         if row is not None and row.damped and self.fights(node, boot):
             self.count("claim refused to a second boot")
             with pytest.raises(BootConflict):
                 self.run(process.registry.claim(node, seen_epoch=seen, boot_id=boot))
             return
-        self.count("claim")
+        self.count("claim of a second boot" if self.fights(node, boot) else "claim")
         claim = self.run(process.registry.claim(node, seen_epoch=seen, boot_id=boot))
         self.took(process, node, boot, claim, floor=seen)
+
+    @precondition(lambda self: any(self.live(row.owner) for row in self.rows.values()))
+    @rule(data=st.data(), slot=SLOTS, rounds=st.integers(1, 3))
+    def two_boots_fight(self, data: st.DataObject, slot: int, rounds: int) -> None:
+        """Each takes the node from the other, as two copies of one worker do."""
+        node = data.draw(
+            st.sampled_from(sorted(node for node, row in self.rows.items() if self.live(row.owner)))
+        )
+        for _ in range(rounds):
+            other = "worker-boot-2" if self.rows[node].boot == "worker-boot-1" else "worker-boot-1"
+            self.attempt(self.processes[slot], node, other, seen=0)
 
     @rule(which=NODES)
     def claims_at_once(self, which: int) -> None:
@@ -279,16 +292,27 @@ class Ownership(RuleBasedStateMachine):
         row = self.rows.get(node)
         epoch = (row.epoch if row else 1) - off
         expected = row is not None and row.owner == process.id and row.epoch == epoch
-        self.count("release" if expected else "release of what is not held")
+        self.count("release of what is held" if expected else "release of what is not held")
         assert self.run(process.registry.release(node, epoch)) is expected
         if expected and row is not None:
             self.depart(row)
             process.sessions.pop(node, None)
 
+    @precondition(lambda self: bool(self.owning()))
+    @rule(data=st.data())
+    def session_ends(self, data: st.DataObject) -> None:
+        self.count("release")
+        slot, node = data.draw(st.sampled_from(self.owning()))
+        process = self.processes[slot]
+        assert self.run(process.registry.release(node, process.sessions.pop(node))) is True
+        self.depart(self.rows[node])
+
     @precondition(lambda self: any(self.speaks(process) for process in self.processes))
     @rule(data=st.data())
     def reassert(self, data: st.DataObject) -> None:
-        process = data.draw(st.sampled_from([each for each in self.processes if self.speaks(each)]))
+        self.settle(data.draw(st.sampled_from([each for each in self.processes if self.speaks(each)])))
+
+    def settle(self, process: Process) -> None:
         settled = self.run(process.registry.reassert(dict(process.sessions)))
         kept, retaken, lost, orphaned = self.expected(process)
         assert sorted(settled.kept) == sorted(kept)
@@ -327,21 +351,30 @@ class Ownership(RuleBasedStateMachine):
         ]
         return kept, retaken, lost, orphaned
 
-    @precondition(lambda self: any(process.sessions for process in self.processes))
-    @rule(data=st.data())
-    def session_ends_unrecorded(self, data: st.DataObject) -> None:
+    def owning(self) -> list[tuple[int, str]]:
+        """Processes whose session is the one their replica's row is about."""
+        return [
+            (slot, node)
+            for slot, process in enumerate(self.processes)
+            for node, epoch in sorted(process.sessions.items())
+            if (row := self.rows.get(node)) is not None and (row.owner, row.epoch) == (process.id, epoch)
+        ]
+
+    @precondition(lambda self: bool(self.owning()))
+    @rule(data=st.data(), beats=st.sampled_from([True, True, True, False]))
+    def session_ends_unrecorded(self, data: st.DataObject, *, beats: bool) -> None:
         self.count("session ends unrecorded")
-        process = data.draw(st.sampled_from([each for each in self.processes if each.sessions]))
-        node = data.draw(st.sampled_from(sorted(process.sessions)))
+        slot, node = data.draw(st.sampled_from(self.owning()))
+        process = self.processes[slot]
         del process.sessions[node]
-        row = self.rows.get(node)
-        if row is not None:
-            self.age(
-                "UPDATE connections SET connected_at = connected_at - %(by)s * interval '1 s' WHERE node_id = %(id)s",
-                node,
-                600,
-            )
-            row.settled = True
+        self.age(
+            "UPDATE connections SET connected_at = connected_at - %(by)s * interval '1 s' WHERE node_id = %(id)s",
+            node,
+            600,
+        )
+        self.rows[node].settled = True
+        if beats and self.speaks(process):
+            self.settle(process)
 
     # Housekeeping and time
 
@@ -362,7 +395,10 @@ class Ownership(RuleBasedStateMachine):
 
     @rule(slot=SLOTS)
     def purge(self, slot: int) -> None:
-        purged = sorted(self.run(self.processes[slot].registry.purge()))
+        self.forget_departed(self.processes[slot])
+
+    def forget_departed(self, process: Process) -> None:
+        purged = sorted(self.run(process.registry.purge()))
         old = sorted(
             node
             for node, row in self.rows.items()
@@ -376,8 +412,12 @@ class Ownership(RuleBasedStateMachine):
             del self.rows[node]
 
     @precondition(lambda self: any(row.departed_for is not None for row in self.rows.values()))
-    @rule(data=st.data(), by=st.sampled_from([WIDE.reconnect_grace_s, WIDE.departed_retention_s]))
-    def time_passes_over_a_departure(self, data: st.DataObject, by: float) -> None:
+    @rule(
+        data=st.data(),
+        by=st.sampled_from([WIDE.reconnect_grace_s, WIDE.departed_retention_s]),
+        purges=st.booleans(),
+    )
+    def time_passes_over_a_departure(self, data: st.DataObject, by: float, *, purges: bool) -> None:
         self.count("time passes over a departure")
         departed = sorted(node for node, row in self.rows.items() if row.departed_for is not None)
         node = data.draw(st.sampled_from(departed))
@@ -389,6 +429,8 @@ class Ownership(RuleBasedStateMachine):
         row = self.rows[node]
         assert row.departed_for is not None
         row.departed_for += by
+        if purges:
+            self.forget_departed(self.processes[0])
 
     @precondition(lambda self: any(row.damped for row in self.rows.values()))
     @rule()
@@ -466,10 +508,12 @@ EVERY_RULE = {
     "die",
     "leave",
     "claim",
+    "claim of a second boot",
     "claim refused to a second boot",
     "claims at once",
     "leap",
     "release",
+    "release of what is held",
     "release of what is not held",
     "keep",
     "retake",
@@ -515,4 +559,5 @@ def test_no_interleaving_breaks_ownership(url: str, request: pytest.FixtureReque
         loop.run_until_complete(world.database.close())
         loop.close()
     assert world.examples >= EXAMPLES, f"only {world.examples} examples ran"
+    print(dict(sorted(world.fired.items(), key=lambda item: item[1])))  # noqa: T201  # shown with a failure
     assert set(world.fired) == EVERY_RULE, f"never fired: {EVERY_RULE - set(world.fired)}"

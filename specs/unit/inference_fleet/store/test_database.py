@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from specs.unit.inference_fleet.conftest import Play, Stage
 
-QUICK = replace(Timings.drill(), database_statement_s=0.2)
+QUICK = replace(Timings.drill(), database_statement_s=0.5)
 
 
 @asynccontextmanager

@@ -258,6 +258,26 @@ def test_a_presence_that_cannot_be_read_is_no_verdict(play: Play) -> None:
     play(story)
 
 
+def test_after_an_outage_nobody_is_demoted_before_the_workers_could_speak(play: Play) -> None:
+    async def story(stage: Stage) -> None:
+        node, _ = await connected(stage)
+        dead, _ = await connected(stage, "dead")
+        now = [0.0]
+        monitor = HealthMonitor(stage.database, holder="a", timings=stage.timings, clock=lambda: now[0])
+        await monitor.tick()
+        for each in (node, dead):  # nobody could write for as long as this monitor could not read
+            await stage.silence(each)
+        now[0] += stage.timings.heartbeat_stale_s
+        assert await monitor.tick() == [], "a database outage was taken for the death of every worker"
+        await stage.roster().heartbeat(node, stage.heartbeat("babbler-0"))
+        for _ in range(8):
+            now[0] += stage.timings.heartbeat_stale_s / 8
+            changes = await monitor.tick()
+        assert [change.id for change in changes] == [dead]  # control: it does judge again
+
+    play(story)
+
+
 def test_standing_down_lets_the_next_replica_judge_at_once(play: Play) -> None:
     async def story(stage: Stage) -> None:
         node, epoch = await connected(stage)
