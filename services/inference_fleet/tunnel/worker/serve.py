@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from inference_fleet.settings import Deadline
+from inference_fleet.settings.loopback import LOOPBACK
 from inference_fleet.tunnel.errors import DeadlineExpired, SessionDead, StreamReset
 from inference_fleet.tunnel.frames import FrameMalformed, read_frame
 from inference_fleet.tunnel.handshake import (
@@ -124,13 +125,7 @@ def _check(request: StreamRequest, *, node: str, seen: SeenEpoch, resolve: Resol
 def backend_port(target: str) -> int:
     """The port in `127.0.0.1:PORT`; `StreamRefused` as `invalid` for any other form."""
     host, _, port = target.partition(":")
-    if (
-        host == "127.0.0.1"
-        and port.isascii()
-        and port.isdigit()
-        and len(port) <= 5
-        and 0 < int(port) <= 65535
-    ):
+    if host == LOOPBACK and port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) <= 65535:
         return int(port)
     raise _refused(Refusal.INVALID, f"target {target!r} is not 127.0.0.1:PORT")
 

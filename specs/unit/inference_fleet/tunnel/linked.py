@@ -136,18 +136,23 @@ class Collector(asyncio.Protocol):
 
 
 async def within(awaitable: Awaitable[object], *, timings: Timings = TIMINGS) -> object:
-    """Whatever is awaited, or a failure once every deadline of the tunnel has passed."""
-    async with asyncio.timeout(
-        timings.keepalive_interval_s + timings.keepalive_timeout_s + timings.handshake_s
-    ):
-        return await awaitable
+    """Whatever is awaited, or a failed assertion once every deadline of a live tunnel has passed."""
+    limit_s = timings.keepalive_interval_s + timings.keepalive_timeout_s + timings.handshake_s
+    try:
+        async with asyncio.timeout(limit_s):
+            return await awaitable
+    except TimeoutError:
+        raise AssertionError(f"what was awaited did not come within {limit_s:g} s") from None
 
 
 async def until(predicate: Callable[[], bool], *, timings: Timings = TIMINGS) -> None:
-    """Let the loop run until something is so, or fail once a stream's opening time has passed."""
-    async with asyncio.timeout(timings.stream_open_s):
-        while not predicate():  # noqa: ASYNC110  # what is waited for has no event of its own
-            await asyncio.sleep(timings.stream_open_s / 1000)
+    """Let the loop run until something is so; a failed assertion once a stream's opening time has passed."""
+    try:
+        async with asyncio.timeout(timings.stream_open_s):
+            while not predicate():  # noqa: ASYNC110  # what is waited for has no event of its own
+                await asyncio.sleep(timings.stream_open_s / 1000)
+    except TimeoutError:
+        raise AssertionError(f"it did not become so within {timings.stream_open_s:g} s") from None
 
 
 def soon(timings: Timings = TIMINGS) -> Deadline:

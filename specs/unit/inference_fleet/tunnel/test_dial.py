@@ -106,10 +106,13 @@ def test_a_server_that_speaks_another_subprotocol_is_named(chosen: str | None) -
 
 
 def test_a_redirect_is_a_refusal_and_is_never_followed_with_the_credential() -> None:
-    followed: list[str] = []
+    followed: list[str | None] = []
 
     async def redirect(websocket: WebSocket) -> None:
-        followed.append("first")
+        followed.append(websocket.headers.get("authorization"))
+        if len(followed) > 1:
+            await websocket.accept(subprotocol=PROTOCOL)
+            return
         await websocket.send_denial_response(
             PlainTextResponse("", 307, headers={"Location": "/tunnel?again"})
         )
@@ -117,9 +120,11 @@ def test_a_redirect_is_a_refusal_and_is_never_followed_with_the_credential() -> 
     async def story() -> None:
         async with _route(redirect) as url:
             with pytest.raises(DialRefused) as caught:
-                await dial_websocket(url, subprotocol=PROTOCOL, headers={}, timings=TIMINGS)
+                await dial_websocket(
+                    url, subprotocol=PROTOCOL, headers={"Authorization": "Bearer s3cret"}, timings=TIMINGS
+                )
             assert caught.value.status == 307
-            assert followed == ["first"]
+            assert followed == ["Bearer s3cret"]
 
     asyncio.run(story())
 

@@ -97,7 +97,7 @@ def test_a_stream_sends_256_kib_and_then_waits_for_credit() -> None:
 
 def test_credit_is_given_for_what_was_consumed_and_for_nothing_that_only_arrived() -> None:
     client, server, stream = _opened()
-    client.write(stream, INITIAL_WINDOW)
+    client.write(stream, INITIAL_WINDOW - 1000)
     client.transmit()
     server.deliver(1 << 30)
     assert _headers(server) == [], "arrival alone gives no credit"
