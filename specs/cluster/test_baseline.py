@@ -53,7 +53,7 @@ def test_two_replicas_register_a_worker_each_and_have_one_roster(fleet: Fleet) -
     def everywhere() -> list[tuple[str, ...]]:
         return [fleet.roster(via=0).names, fleet.roster(via=1).names]
 
-    eventually(everywhere, [both, both], within=fleet.timings.heartbeat_s, watch=fleet.watch)
+    eventually(everywhere, [both, both], within=fleet.timings.start_s, watch=fleet.watch)
     assert fleet.roster(via=0).ids == fleet.roster(via=1).ids
 
 

@@ -54,9 +54,10 @@ def test_a_caller_whose_time_is_up_blames_no_peer_and_no_worker(fleet: Fleet) ->
     fleet.wait_owner(0, 0)
     assert fleet.chat(via=1).route == "relayed"
     # the owner stands still, so the relay cannot be answered before the caller's time is up
+    budget = f"{fleet.timings.heartbeat_s * 1000:.0f}"
     fleet.frontend(0).pause()
     try:
-        chat = fleet.chat(via=1, headers={"X-Blackstart-Budget-Ms": "300"})
+        chat = fleet.chat(via=1, headers={"X-Blackstart-Budget-Ms": budget})
     finally:
         fleet.frontend(0).resume()
     assert (chat.result, chat.error, chat.status) == (Result.ERROR, "deadline_exceeded", 504), str(chat)

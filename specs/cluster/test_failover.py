@@ -97,7 +97,7 @@ def test_killing_the_owner_rehomes_its_worker_onto_the_survivor(fleet: Fleet) ->
     assert after.epoch > before.epoch
     assert fleet.chat(via=1).route == "local"
     eventually(
-        lambda: fleet.presence(0, via=1), "connected", within=timings.instance_beat_s, watch=fleet.watch
+        lambda: fleet.presence(0, via=1), "connected", within=timings.instance_liveness_s, watch=fleet.watch
     )
 
 

@@ -42,13 +42,14 @@ def test_no_replica_ever_connects_to_a_workers_address(fleet: Fleet, tmp_path: P
     fleet.move(1, to=1)
     assert fleet.chat(via=0, model="babbler-1").route == "relayed"
     # the control: a replica does connect to a port that is named to it as a peer's, and the probe sees that
+    budget = f"{timings.stream_open_s * 500:.0f}"  # half of what opening a stream may take
     with socket.create_server(("127.0.0.1", 0)) as canary:
         canary_port = int(canary.getsockname()[1])
         fleet.records.rows(
             "UPDATE instances SET address = %(address)s WHERE id = 'frontend-1'",
             address=f"127.0.0.1:{canary_port}",
         )
-        asked = fleet.open_chat(via=0, model="babbler-1", headers={"X-Blackstart-Budget-Ms": "1500"})
+        asked = fleet.open_chat(via=0, model="babbler-1", headers={"X-Blackstart-Budget-Ms": budget})
         eventually(
             lambda: canary_port in _connects(traces), True, within=timings.stream_open_s, watch=fleet.watch
         )

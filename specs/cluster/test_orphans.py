@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 START_S = 90.0  # a pytest of its own, with its Postgres and a fleet, on a machine that runs others
 NOTHING_LEFT_S = 2.0  # what is promised
+KEPT = {".json", ".jsonl", ".log"}
 SPEC = """
 import os, pathlib, time, pytest
 
@@ -146,25 +147,48 @@ def test_a_killed_xdist_worker_takes_its_own_and_the_rest_of_the_run_finishes(tm
         eventually(lambda: find(Sought(run=run.id)), [], within=NOTHING_LEFT_S)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
-def test_up_ends_everything_and_with_0_once_it_was_ready(tmp_path: Path, number: signal.Signals) -> None:
+@contextlib.contextmanager
+def _up(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """`blackstart up --json` of the smallest fleet, writing its runs into a folder."""
     command = [sys.executable, "-c", "import sys; from blackstart.cli import main; sys.exit(main())"]
-    arguments = ["up", "--frontends", "1", "--workers", "1", "--json", "--run-dir", str(tmp_path)]
+    arguments = ["up", "--frontends", "1", "--workers", "1", "--json", "--run-dir", str(folder)]
     with subprocess.Popen(
         [*command, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True
     ) as up:
-        assert up.stdout is not None
         try:
-            line = up.stdout.readline()
-            assert line, "it ended before it was ready"
-            run = Run.attach(tmp_path / "latest")
-            assert len(find(Sought(run=run.id))) >= 4
+            yield up
         finally:
-            up.send_signal(number)
+            if up.poll() is None:
+                up.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
+def test_up_that_is_told_to_end_ends_everything_with_0_and_kept_no_secret(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    with _up(tmp_path) as up:
+        assert up.stdout is not None
+        told = json.loads(up.stdout.readline())
+        run = Run.attach(tmp_path / "latest")
+        assert (told["run"], told["run_dir"], told["socket"]) == (run.id, str(run.dir), None)
+        assert [node["name"] for node in told["frontends"] + told["workers"]] == ["frontend-0", "worker-0"]
+        assert len(find(Sought(run=run.id))) >= 4  # the control for what follows
+        up.send_signal(number)
         assert up.wait(START_S) == 0
     eventually(lambda: find(Sought(run=run.id)), [], within=NOTHING_LEFT_S)
-    assert b'"api_key"' in line
-    kept = "".join(path.read_text(errors="replace") for path in run.dir.rglob("*.json*"))
-    told = json.loads(line)
+    kept = "".join(path.read_text(errors="replace") for path in run.dir.rglob("*") if path.suffix in KEPT)
+    assert run.id in kept  # the control: it is read
     for secret in (told["api_key"], told["admin_cookie"], told["postgres"]["url"]):
         assert secret not in kept, "a secret is in the run folder"
+
+
+def test_up_that_is_interrupted_before_it_is_ready_ends_everything_with_130(tmp_path: Path) -> None:
+    with _up(tmp_path) as up:
+        eventually((tmp_path / "latest").exists, True, within=START_S)
+        run = Run.attach(tmp_path / "latest")
+        eventually(lambda: bool(find(Sought(run=run.id))), True, within=START_S)
+        up.send_signal(signal.SIGINT)
+        assert up.wait(START_S) == 130
+        assert up.stdout is not None
+        assert up.stdout.read() == b"", "it said it was ready"
+    eventually(lambda: find(Sought(run=run.id)), [], within=NOTHING_LEFT_S)

@@ -71,7 +71,8 @@ def test_without_its_tunnel_a_worker_is_reached_by_nobody_and_with_it_again(flee
     beat = fleet.roster(via=0).value("worker-0", "last_heartbeat")
     rule = fleet.block_tunnel(0)
     timings = fleet.timings
-    eventually(lambda: fleet.owner_of(0), None, within=timings.keepalive_timeout_s, watch=fleet.watch)
+    within = timings.keepalive_timeout_s + timings.handshake_s
+    eventually(lambda: fleet.owner_of(0), None, within=within, watch=fleet.watch)
     eventually(
         lambda: fleet.balancer.hits(rule) > 0,
         True,

@@ -161,17 +161,23 @@ class Fleet(Cluster):
     def wait_owner(self, worker: int, frontend: int) -> Owner:
         """Return when the production query names that replica as owner."""
         timings = self.timings
-        owner = eventually(
-            lambda: self.owner_of(worker),
-            lambda seen: seen is not None and seen.instance_id == self.frontend(frontend).name,
-            within=timings.instance_liveness_s
+        wanted = self.frontend(frontend).name
+
+        def owner() -> Owner | None:
+            return self.owner_of(worker)
+
+        def is_the_one(seen: Owner | None) -> bool:
+            return seen is not None and seen.instance_id == wanted
+
+        within = (
+            timings.instance_liveness_s
+            + timings.keepalive_timeout_s
             + timings.reconnect_backoff_max_s
             + timings.handshake_s
-            + timings.keepalive_timeout_s,
-            watch=self.watch,
         )
-        assert owner is not None
-        return owner
+        found = eventually(owner, is_the_one, within=within, watch=self.watch)
+        assert found is not None
+        return found
 
     def tunnel_path(self, worker: int) -> str:
         """The pattern of the path a worker dials its tunnel on."""

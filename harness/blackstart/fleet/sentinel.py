@@ -1,7 +1,7 @@
 """asyncio tasks a replica is left with when a spec ends: back to its idle baseline, or the spec leaked them.
 
 The baseline is what the replica runs with nothing under way. A tunnel or a peer link that came meanwhile has tasks of
-its own, so the figure is compared as: baseline, plus what each tunnel more than before is owed. Work that is just
+its own, so the figure is compared as: baseline, plus what each tunnel and link more than before is owed. Work that is just
 ending is given the fleet's own time to end.
 """
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from blackstart.cluster.node import Node
     from blackstart.fleet.fleet import Fleet
 
-TASKS_A_TUNNEL = 8
-TASKS_A_PEER_LINK = 8
+TASKS_A_TUNNEL = 6
+TASKS_A_PEER_LINK = 5  # of the replica that dialled it; the other end has one less
 _LOOK_EVERY_S = 0.05
 
 
@@ -56,10 +56,11 @@ def over(before: Mapping[Any, Any], after: Mapping[Any, Any]) -> list[str]:
     for name, now in after.items():
         base = before.get(name, leanest)
         more_tunnels = max(0.0, now["tunnels"] - base["tunnels"])
-        allowed = base["tasks"] + more_tunnels * TASKS_A_TUNNEL + now["peers"] * TASKS_A_PEER_LINK
+        more_links = max(0.0, now["peers"] - base["peers"])
+        allowed = base["tasks"] + more_tunnels * TASKS_A_TUNNEL + more_links * TASKS_A_PEER_LINK
         if now["tasks"] > allowed:
             told.append(
-                f"{name}: {now['tasks']:g} tasks, {base['tasks']:g} when idle, {allowed:g} with its tunnels"
+                f"{name}: {now['tasks']:g} tasks, {base['tasks']:g} when idle, {allowed:g} with its tunnels and links"
             )
     return told
 
@@ -69,7 +70,7 @@ def _figures(fleet: Fleet, node: Node) -> dict[str, float]:
     return {
         "tasks": seen.value("blackstart_tasks"),
         "tunnels": seen.value("blackstart_tunnels"),
-        "peers": float(len(fleet.frontends) - 1) * 2,
+        "peers": seen.value("blackstart_peer_links"),
     }
 
 

@@ -151,6 +151,11 @@ class Replica:
                 for session in (*self.table.sessions, *self.peers.sessions, *self.peer_server.sessions)
             ),
         )
+        metrics.observe(
+            "blackstart_peer_links",
+            "Links to and from other replicas that are up",
+            lambda: len(self.peers.sessions) + len(self.peer_server.sessions),
+        )
         metrics.observe_family(
             "blackstart_presence", "Nodes by presence, as of the last tick", "state", lambda: self._presence
         )
