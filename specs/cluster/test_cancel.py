@@ -24,16 +24,16 @@ def test_a_client_that_hangs_up_ends_the_generation_streamed_or_not_local_or_rel
 
 def _hang_up(fleet: Fleet, *, via: int, stream: bool) -> None:
     timings = fleet.timings
-    before = fleet.stats(0)
+    before = fleet.backend_stats(0)
     pending = fleet.open_chat(via=via, stream=stream, max_tokens=TOKENS, pace=PACE, seed=3)
     within = timings.stream_open_s + timings.backend_connect_s
-    eventually(lambda: fleet.stats(0).active, 1, within=within, watch=fleet.watch)
+    eventually(lambda: fleet.backend_stats(0).active, 1, within=within, watch=fleet.watch)
     if stream:
         pending.wait_for_text(within=within)
     pending.hang_up()
     # a hang-up travels as resets, so it needs no time-out of anybody
     ended = eventually(
-        lambda: fleet.stats(0),
+        lambda: fleet.backend_stats(0),
         lambda seen: seen.active == 0,
         within=timings.keepalive_timeout_s,
         watch=fleet.watch,
@@ -45,7 +45,7 @@ def _hang_up(fleet: Fleet, *, via: int, stream: bool) -> None:
     # the control: a client that stays gets all of it, by the same way, counted as finished
     chat = fleet.chat(via=via, stream=stream, max_tokens=8, seed=3)
     assert (chat.ok, chat.route) == (True, ("local", "relayed")[via])
-    assert fleet.stats(0).finished == before.finished + 1
+    assert fleet.backend_stats(0).finished == before.finished + 1
 
 
 @pytest.mark.holds("B-64")

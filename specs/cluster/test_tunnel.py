@@ -98,6 +98,21 @@ def test_without_its_tunnel_a_worker_is_reached_by_nobody_and_with_it_again(flee
     assert fleet.chat(via=1).ok
 
 
+@pytest.mark.cluster(frontends=2, workers=1, advertise=False)
+def test_a_replica_without_an_address_is_present_serves_its_own_and_is_dialled_by_nobody(
+    fleet: Fleet,
+) -> None:
+    instances = fleet.get("/api/instances", via=1).json()
+    assert {(one["id"], one["address"]) for one in instances} == {("frontend-0", ""), ("frontend-1", "")}
+    fleet.wait_owner(0, 0)
+    refused = fleet.chat(via=1)
+    assert (refused.result, refused.error) == (Result.ERROR, "no_route"), str(refused)
+    assert fleet.metrics(1).total("blackstart_dials_total", outcome="no-relay-path") > 0
+    # the control: at the owner the same request needs no address
+    assert fleet.chat(via=0).route == "local"
+    assert fleet.presence(0, via=1) == "connected"
+
+
 @pytest.mark.holds("B-227", "B-63")
 @pytest.mark.cluster(frontends=1, workers=1)
 def test_a_relay_for_a_node_nobody_holds_is_answered_not_owner_and_claims_no_absence(fleet: Fleet) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from blackstart.cluster.lifecycle import NodeBusy, Operation, State, check
 from blackstart.cluster.readiness import wait_ready
 from blackstart.net import assert_listener
+from blackstart.process.errors import HarnessFailure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -211,10 +212,9 @@ class Node:
             )
             for port in self.place.ports[: self.service.listens]:
                 assert_listener(port, self._handle)
-        except BaseException:
+        except BaseException as error:
             self._state = State.FAILED
-            if self.alive:  # not ready is not running: nobody would watch it from here on
-                self.handle.kill(within=self._budget("death"))
+            self._end_unready(error)
             raise
         self._state = State.READY
         self._journal.write(
@@ -225,6 +225,14 @@ class Node:
             pid=self.pid,
             seconds=round(time.monotonic() - began, 3),
         )
+
+    def _end_unready(self, error: BaseException) -> None:
+        """Not ready is not running: nobody would watch it from here on. Why it is not ready stays the error."""
+        if self.alive:
+            try:
+                self.handle.kill(within=self._budget("death"))
+            except HarnessFailure as also:
+                error.add_note(f"and it could not be ended: {also}")
 
     def _stop(self, *, escalate: bool) -> Exit:
         self._state = State.STOPPING

@@ -124,7 +124,7 @@ class Drill:
         """All streams under way, by the backends' own count; then SIGKILL."""
         self._need_reference()
         fleet = self.fleet
-        before = [fleet.stats(worker) for worker in (0, 1)]
+        before = [fleet.backend_stats(worker) for worker in (0, 1)]
         owner = fleet.owner_of(0)
         assert owner is not None, "nobody owns worker-0 before the kill"
         streams = [(way, self._stream(way)) for way in WAYS for _ in range(STREAMS_A_WAY)]
@@ -192,7 +192,7 @@ class Drill:
                 0.0,
                 within=fleet.timings.keepalive_timeout_s + fleet.timings.drain_wait_s,
             )
-        active = {model_of(worker): fleet.stats(worker).active for worker in (0, 1)}
+        active = {model_of(worker): fleet.backend_stats(worker).active for worker in (0, 1)}
         assert not any(active.values()), f"generations still run: {active}"
         fleet.stop()
         fleet.close()
@@ -230,7 +230,7 @@ class Drill:
         for worker in (0, 1):
             assert before[worker].active == 0, f"{model_of(worker)} was busy before: {before[worker]}"
             eventually(
-                lambda worker=worker: fleet.stats(worker).active,  # type: ignore[misc]  # bound now
+                lambda worker=worker: fleet.backend_stats(worker).active,  # type: ignore[misc]  # bound now
                 wanted,
                 within=fleet.timings.stream_open_s + fleet.timings.backend_connect_s,
                 watch=fleet.watch,
@@ -255,7 +255,7 @@ class Drill:
     def _answered_once(self, before: list[BackendStats]) -> None:
         for worker in (0, 1):
             asked = sum(way.worker == worker for way in WAYS) * STREAMS_A_WAY
-            started = self.fleet.stats(worker).started - before[worker].started
+            started = self.fleet.backend_stats(worker).started - before[worker].started
             assert started == asked, f"{model_of(worker)} began {started} generations for {asked} requests"
 
     _ready = False

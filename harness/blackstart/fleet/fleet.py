@@ -15,7 +15,7 @@ from blackstart.fleet.chat import Chat, PendingChat, body_of
 from blackstart.fleet.http import client_of
 from blackstart.fleet.records import Records
 from blackstart.fleet.roster import RosterLook, RosterProbe
-from blackstart.fleet.scrape import BackendStats, Scrape, backend_stats, scrape
+from blackstart.fleet.scrape import BackendStats, Scrape, read_stats, scrape
 from blackstart.fleet.services import Secrets, model_of, topology_of, write_models
 from blackstart.infra.errors import InfraError
 from blackstart.net.balancer.client import Balancer
@@ -238,7 +238,7 @@ class Fleet(Cluster):
         """The environment a worker really has, from the kernel: what was meant for it proves nothing."""
         return self.worker(worker).handle.environ
 
-    def stats(self, worker: int) -> BackendStats:
+    def backend_stats(self, worker: int) -> BackendStats:
         """The worker's model process's own counters, read on its loopback."""
         model = model_of(self.worker(worker).index)
         rows = self.records.rows(
@@ -248,7 +248,7 @@ class Fleet(Cluster):
         )
         if not rows:
             raise LookupError(f"{model}: has no row in node_models; try: once its worker is ready")
-        return backend_stats(int(rows[0]["port"]), within=self.timings.backend_connect_s)
+        return read_stats(int(rows[0]["port"]), within=self.timings.backend_connect_s)
 
     def metrics(self, via: int) -> Scrape:
         """One scrape of a replica."""

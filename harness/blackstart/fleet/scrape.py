@@ -66,7 +66,7 @@ class BackendStats:
         )
 
 
-def backend_stats(port: int, *, within: float) -> BackendStats:
+def read_stats(port: int, *, within: float) -> BackendStats:
     """`GET /stats` on a worker's loopback. Only the harness, on the same machine, may do this."""
     with client_of(f"http://127.0.0.1:{port}", within=within) as client:
         return BackendStats.of(json_of(client.get("/stats"), 200))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +15,8 @@ import pytest
 from blackstart.cluster.lifecycle import ALLOWED, NodeBusy, Operation, State, check
 from blackstart.cluster.node import UnexpectedExit, WipeRefused, refuse_outside, wipe
 from blackstart.cluster.readiness import NodeNotReady
+from blackstart.core.topology import ArgvService, Group, HttpReady
+from blackstart.net import StrangerListens
 from blackstart.process import StopEscalated
 from blackstart.record import read_journal
 
@@ -23,6 +27,8 @@ if TYPE_CHECKING:
 
     from blackstart.cluster.cluster import Cluster
     from blackstart.cluster.node import Node
+
+    from .conftest import World
 
 
 def _pid(node: Node) -> int:
@@ -133,6 +139,30 @@ def test_a_node_that_is_never_ready_says_what_it_answered_and_is_not_left_runnin
     ):
         node.start()
     assert not node.alive
+
+
+def test_a_stranger_that_answers_on_the_nodes_port_is_not_taken_for_the_node(world: World) -> None:
+    sleeper = ArgvService(name="sleeper", argv=("sleep", "600"), ready=HttpReady(path="/"))
+    cluster = world.cluster(Group(service=sleeper), death=0.3)
+    node = cluster.node("sleeper-0")
+    answers = type("Page", (BaseHTTPRequestHandler,), {"do_GET": _says_200, "log_message": lambda *_: None})
+    with ThreadingHTTPServer((node.place.host, node.port), answers) as stranger:
+        thread = threading.Thread(target=stranger.serve_forever)
+        thread.start()
+        try:
+            with pytest.raises(StrangerListens, match=str(os.getpid())) as seen:
+                node.start()
+            assert "could not be ended" in seen.value.__notes__[0], "the stranger keeps the port"
+        finally:
+            stranger.shutdown()
+            thread.join()
+    assert (node.state, node.alive) == (State.FAILED, False)
+    cluster.end()
+
+
+def _says_200(page: BaseHTTPRequestHandler) -> None:
+    page.send_response(200)
+    page.end_headers()
 
 
 def test_a_graceful_stop_with_an_undeclared_exit_status_is_an_error(one: Callable[..., Cluster]) -> None:

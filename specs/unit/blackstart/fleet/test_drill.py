@@ -41,7 +41,7 @@ class Played:
     def node_id(self, worker: int) -> str:
         return f"node-{worker}"
 
-    def stats(self, _: int) -> BackendStats:
+    def backend_stats(self, _: int) -> BackendStats:
         return BackendStats(active=0, started=self._started, finished=0, tokens=0)
 
 
