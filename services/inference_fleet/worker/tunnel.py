@@ -71,7 +71,7 @@ class TunnelLoop:
             draw=draw,
         )
         self._current: Session | None = None
-        self._sessions: set[Session] = set()
+        self._sessions: dict[Session, asyncio.Task[None]] = {}
         self._leaving = asyncio.Event()
         self._deadline = Deadline.after(timings.drain_wait_s)
 
@@ -98,8 +98,20 @@ class TunnelLoop:
             dialling.cancel()
             for session in self._sessions:
                 session.go_away("this worker stops")
-            for session in tuple(self._sessions):
-                await self._retire(session, self._deadline)
+            await self._settle()
+
+    async def _settle(self) -> None:
+        """Close each session once its streams ended; at the deadline cut what is left, goodbyes included."""
+        try:
+            async with asyncio.timeout(self._deadline.remaining_s):
+                for session, driving in tuple(self._sessions.items()):
+                    await session.drained(self._deadline)
+                    await session.close()
+                    await asyncio.wait({driving})
+        except TimeoutError:
+            _log.warning("tunnel: %d streams did not end in time and are cut", self.streams_open)
+            for driving in self._sessions.values():
+                driving.cancel()
 
     async def _dial_on(self, group: asyncio.TaskGroup) -> None:
         while True:
@@ -150,10 +162,11 @@ class TunnelLoop:
             on_stream=self._on_stream,
             name=f"{self._identity.node_id} epoch {dialled.epoch}",
         )
-        self._sessions.add(session)
         self._current = session
         with bound(node=self._identity.node_id, epoch=dialled.epoch):
-            group.create_task(self._drive(session), name=f"tunnel epoch {dialled.epoch}")
+            self._sessions[session] = group.create_task(
+                self._drive(session), name=f"tunnel epoch {dialled.epoch}"
+            )
             _log.info("tunnel: connected to %s with epoch %d", url, dialled.epoch)
         try:
             await asyncio.to_thread(self._epochs.keep, self._seen)
@@ -169,7 +182,7 @@ class TunnelLoop:
             _log.log(logging.INFO if ending.clean else logging.WARNING, "tunnel: ended: %s", ending.cause)
         finally:
             # only now, with its streams gone, is it forgotten; it has read as disconnected for longer
-            self._sessions.discard(session)
+            del self._sessions[session]
             if self._current is session:
                 self._current = None
 

@@ -69,8 +69,12 @@ async def held(tmp_path: Path, *urls: str, target_port: int = 1, draw: float = 0
     try:
         yield Held(tunnel, metrics, seen, epochs)
     finally:
-        tunnel.leave(Deadline.after(TIMINGS.drain_wait_s))
-        await running
+        if not running.done():
+            tunnel.leave(Deadline.after(TIMINGS.drain_wait_s))
+        done, _ = await asyncio.wait({running}, timeout=TIMINGS.shutdown_s)
+        running.cancel()
+        assert done, "it still runs past its deadline"
+        running.result()
         assert tunnel.streams_open == 0
 
 
@@ -245,6 +249,26 @@ def test_a_leaving_worker_reads_as_down_while_its_streams_still_run(tmp_path: Pa
             assert len(double.dials) == 1, "it does not dial again"
 
     asyncio.run(story())
+
+
+def test_a_leaving_worker_cuts_what_does_not_end_by_its_deadline(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> float:
+        async with frontend() as double, service() as port:
+            async with held(tmp_path, double.url, target_port=port) as worker:
+                await until(lambda: worker.loop.connected)
+                stream = await double.stream("http")
+                loop = asyncio.get_running_loop()
+                begun = loop.time()
+                worker.loop.leave(Deadline.after(TIMINGS.reconnect_backoff_min_s))
+                while not stream.is_closing():
+                    assert loop.time() - begun < TIMINGS.shutdown_s, "the stream still runs past its deadline"
+                    await asyncio.sleep(TIMINGS.backend_poll_s)
+            return loop.time() - begun
+
+    assert asyncio.run(story()) < TIMINGS.shutdown_s
+    assert "1 streams did not end in time and are cut" in caplog.text
 
 
 def test_leaving_during_a_dial_that_hangs_returns_at_once(tmp_path: Path) -> None:
