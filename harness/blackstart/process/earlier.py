@@ -65,8 +65,10 @@ def _end(folder: Path, charges: Mapping[str, Charge]) -> Ended:
 
 def _unguarded(charges: Mapping[str, Charge]) -> bool:
     guardians = [charge for charge in charges.values() if charge.kind is ChargeKind.GUARDIAN]
-    open_ones = [charge for charge in guardians if charge.state is not State.ENDED]
-    return bool(open_ones) and not any(_lives(charge) for charge in open_ones)
+    begun = [
+        charge for charge in guardians if charge.state is State.BEGAN
+    ]  # one that only intends is starting up
+    return bool(begun) and not any(_lives(charge) for charge in begun)
 
 
 def _lives(charge: Charge) -> bool:

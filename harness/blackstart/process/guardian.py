@@ -25,6 +25,7 @@ import sys
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -106,7 +107,7 @@ class _Guardian:
                 raise PermissionError(f"uid {uid}")
             pidfd = os.pidfd_open(pid)
         except (OSError, ValueError) as wrong:
-            self.journal.write("mark", what="refused a connection", pid=pid, why=str(wrong))
+            self.note("mark", what="refused a connection", pid=pid, why=str(wrong))
             connection.close()
             return
         user = _User(connection, pid, pidfd)
@@ -119,7 +120,7 @@ class _Guardian:
             raw = user.connection.recv(PACKET_LIMIT)
             said = SAID.decode(raw) if raw else None
         except (OSError, msgspec.DecodeError) as wrong:
-            self.journal.write("harness-failure", text=f"pid {user.pid} cannot be understood: {wrong}")
+            self.note("harness-failure", text=f"pid {user.pid} cannot be understood: {wrong}")
             said = None
         if said is None or said.op == "bye":
             self.leave(user, how="end of file" if said is None else "goodbye")
@@ -136,9 +137,11 @@ class _Guardian:
         user.identity = claimed
         user.owner = claimed == self.owner
         self.owner_came |= user.owner
-        charge = self.ledger.intend(ChargeKind.USER, user=user.pid)
-        user.charge = self.ledger.began(charge, claimed)
-        self.journal.write("mark", what="user joins", pid=user.pid, owner=user.owner)
+        try:
+            user.charge = self.ledger.began(self.ledger.intend(ChargeKind.USER, user=user.pid), claimed)
+        except OSError as wrong:
+            return Answer(ok=False, why=f"it cannot write its ledger: {wrong}")
+        self.note("mark", what="user joins", pid=user.pid, owner=user.owner)
         return Answer(ok=True, pid=os.getpid())
 
     def answer(self, user: _User, answer: Answer) -> None:
@@ -155,7 +158,7 @@ class _Guardian:
     def owner_died(self) -> None:
         self.poll.unregister(self.owner_pidfd)
         if not self.owner_left:
-            self.journal.write("mark", what="owner is dead", pid=self.owner.pid)
+            self.note("mark", what="owner is dead", pid=self.owner.pid)
             self.over = True
 
     def leave(self, user: _User, *, how: str) -> None:
@@ -166,9 +169,9 @@ class _Guardian:
         user.close()
         if user.identity is None:
             return
-        self.journal.write("mark", what="user leaves", pid=user.pid, how=how, owner=user.owner)
+        self.note("mark", what="user leaves", pid=user.pid, how=how, owner=user.owner)
         if user.charge is not None:
-            self.ledger.ended(user.charge, reason=how)
+            self.write_off(user.charge, how)
         self.owner_left |= user.owner and how == "goodbye"
         if not self.users and self.owner_came:
             self.over = True
@@ -186,7 +189,7 @@ class _Guardian:
         self.settle(due, ended, user)
 
     def settle(self, due: list[Charge], ended: Ended, user: int | None) -> None:
-        self.journal.write(
+        self.note(
             "mark",
             what="ended",
             user=user,
@@ -195,10 +198,10 @@ class _Guardian:
             seconds=round(ended.seconds, 3),
         )
         for text in (*ended.survivors, *ended.failed):
-            self.journal.write("harness-failure", text=text, user=user)
+            self.note("harness-failure", text=text, user=user)
         if not ended.survivors:
             for charge in due:
-                self.ledger.ended(charge, reason="by the guardian")
+                self.write_off(charge, "by the guardian")
 
     def finish(self, guardian: Charge) -> None:
         """Everything of the run, the shared too, until a look finds nothing."""
@@ -210,7 +213,21 @@ class _Guardian:
             user.close()  # from here on its spawns fail
         self.users.clear()
         self.end(None)
-        self.ledger.ended(guardian, reason="the run is over")
+        self.write_off(guardian, "the run is over")
+
+    def note(self, kind: str, **data: Any) -> None:
+        """Tell the journal. A full disk must not keep anything from being ended."""
+        try:
+            self.journal.write(kind, **data)
+        except OSError as wrong:
+            _complain(wrong)
+
+    def write_off(self, charge: Charge, reason: str) -> None:
+        """Tell the ledger, under the same rule; a later run would look for it once more and find nothing."""
+        try:
+            self.ledger.ended(charge, reason=reason)
+        except OSError as wrong:
+            _complain(wrong)
 
 
 def main(arguments: list[str]) -> int:
@@ -241,12 +258,17 @@ def main(arguments: list[str]) -> int:
             guardian.over = guardian.owner_pidfd < 0
             guardian.serve()
         except BaseException as wrong:
-            journal.write("harness-failure", text=f"the guardian failed: {wrong!r}")
+            guardian.note("harness-failure", text=f"the guardian failed: {wrong!r}")
             raise
         finally:
             guardian.finish(charge)
-            journal.write("mark", what="guardian ends", signals=heard)
+            guardian.note("mark", what="guardian ends", signals=heard)
     return 0
+
+
+def _complain(wrong: OSError) -> None:
+    with contextlib.suppress(OSError):  # its log lies on the same disk
+        sys.stderr.write(f"{wrong}\n")
 
 
 def _open_owner(owner: Identity) -> int:

@@ -12,7 +12,7 @@ from blackstart.cluster.waiting import eventually
 from blackstart.process import earlier as earlier_module
 from blackstart.process import sweep_earlier
 from blackstart.process.ending import Ended
-from blackstart.record import Run, identity_of, read_ledger
+from blackstart.record import ChargeKind, Identity, Ledger, Run, State, identity_of, read_ledger
 from blackstart.record.ledger import owed
 
 from .players import FAMILIES, Player, marked, new_mark
@@ -88,3 +88,15 @@ def test_pids_of_another_boot_are_nobodys(tmp_path: Path, monkeypatch: pytest.Mo
         ledger.write_text(before)
         sweep_earlier(tmp_path)  # control: the same ledger on this boot
         assert marked(mark) == []
+
+
+def test_a_run_that_is_just_starting_is_not_touched(tmp_path: Path) -> None:
+    run = Run.create(tmp_path, argv=["pytest"])
+    with Ledger(run.dir) as ledger:
+        starting = ledger.intend(ChargeKind.GUARDIAN, user=None)
+        assert sweep_earlier(tmp_path) == []
+        assert read_ledger(run.dir)[starting.id].state is State.INTEND, (
+            "a guardian was written off before it began"
+        )
+        ledger.began(starting, Identity(os.getpid(), 1))  # control: one that began and is dead
+        assert len(sweep_earlier(tmp_path)) == 1

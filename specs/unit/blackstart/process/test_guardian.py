@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -221,3 +222,14 @@ def test_a_user_with_two_connections_is_gone_when_both_are(own_yard: Yard) -> No
             lambda: [e.data["what"] for e in own_yard.events("mark")].count("user leaves"), 1, within=WITHIN_S
         )
     assert len(marked(mark)) == 1
+
+
+def test_a_full_disk_keeps_nothing_from_being_ended(tmp_path: Path) -> None:
+    mark = new_mark()
+    with Player.start("owner", tmp_path, mark) as owner:
+        assert len(marked(mark)) == FAMILIES
+        resource.prlimit(owner.guardian, resource.RLIMIT_FSIZE, (0, 0))  # every write fails from here on
+        owner.kill()
+        eventually(lambda: marked(mark), [], within=ORPHANS_WITHIN_S)
+        eventually(lambda: gone(owner.guardian), True, within=ORPHANS_WITHIN_S)
+        assert owed(read_ledger(owner.run_dir))  # control: it could not write them off
