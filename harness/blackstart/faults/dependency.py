@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from blackstart.infra.own import OwnServer
 
 SILENT_S = 2.0  # libpq reads less as this
+_PATIENT_S = 20.0  # for an answer that must come
 
 
 def answer_of(url: str, *, within_s: float = SILENT_S) -> str:
@@ -51,7 +52,7 @@ class _OnPostgres(Fault):
 
     def confirm_lifted(self) -> Evidence:
         """A new client is answered."""
-        met = answer_of(self._server.url())
+        met = answer_of(self._server.url(), within_s=_PATIENT_S)
         return Evidence(Finding.CONFIRMED if met == "answers" else Finding.MISMATCH, f"a new client: {met}")
 
 
@@ -82,7 +83,7 @@ class PostgresRefused(_OnPostgres):
 
     def confirm(self) -> Evidence:
         """Refused on the link while the server answers past it: else it would be another fault."""
-        if answer_of(self._server.direct_url()) != "answers":
+        if answer_of(self._server.direct_url(), within_s=_PATIENT_S) != "answers":
             return Evidence(Finding.MISMATCH, "the server does not answer past its link either")
         return super().confirm()
 

@@ -40,11 +40,11 @@ def put_in(rig: Rig, journal: Journal, fault: Fault) -> AbstractContextManager[S
 
 
 def test_a_paused_postgres_is_silent_and_answers_again(rig: Rig, journal: Journal, server: OwnServer) -> None:
-    assert answer_of(server.url()) == "answers", "control: it answers before"
+    assert answer_of(server.url(), within_s=WITHIN_S) == "answers", "control: it answers before"
     with put_in(rig, journal, PostgresPaused(server)) as stands:
         assert "silent" in str(stands.evidence)
         assert server.alive
-    assert answer_of(server.url()) == "answers"
+    assert answer_of(server.url(), within_s=WITHIN_S) == "answers"
 
 
 def test_a_refused_postgres_is_refused_on_its_link_alone(
@@ -52,8 +52,8 @@ def test_a_refused_postgres_is_refused_on_its_link_alone(
 ) -> None:
     with put_in(rig, journal, PostgresRefused(server)):
         assert answer_of(server.url()) == "refused"
-        assert answer_of(server.direct_url()) == "answers"
-    assert answer_of(server.url()) == "answers"
+        assert answer_of(server.direct_url(), within_s=WITHIN_S) == "answers"
+    assert answer_of(server.url(), within_s=WITHIN_S) == "answers"
 
 
 @pytest.mark.parametrize("harm", [Harm.KILL, Harm.QUIT])
@@ -64,7 +64,7 @@ def test_an_ended_postgres_is_down_until_lifted_and_then_another_process_on_its_
     with put_in(rig, journal, PostgresDown(server, harm=harm)):
         assert not server.alive
     assert server.server.pid != pid
-    assert answer_of(server.url()) == "answers"
+    assert answer_of(server.url(), within_s=WITHIN_S) == "answers"
 
 
 def test_a_refusal_that_is_really_a_dead_server_is_a_mismatch(server: OwnServer) -> None:

@@ -30,10 +30,7 @@ BUDGETS = Budgets(start_s=20.0)
 @pytest.fixture
 def engine() -> Engine:
     found = find_engine()
-    if isinstance(found, str):
-        pytest.skip(f"needs container: {found}")
-    if not found.has_image(image_name()):
-        pytest.skip(f"needs container: the engine at {found.address} has no image {image_name()}")
+    assert isinstance(found, Engine), found
     return found
 
 
@@ -54,6 +51,7 @@ def of_run(engine: Engine, run_id: str) -> list[str]:
     return [container["Names"][0] for container in engine.containers(label=f"{RUN_LABEL}={run_id}")]
 
 
+@pytest.mark.needs("container")
 @pytest.mark.holds("B-177", "B-199", "B-210")
 def test_a_run_has_one_server_in_a_container_of_its_name_with_no_reaper_beside_it(
     engine: Engine, infra: Infra
@@ -70,6 +68,7 @@ def test_a_run_has_one_server_in_a_container_of_its_name_with_no_reaper_beside_i
     assert infra._run.facts()["providers"]["postgres"]["provider"] == "container"
 
 
+@pytest.mark.needs("container")
 def test_a_container_that_does_not_come_up_is_removed_and_its_log_kept(
     engine: Engine, infra: Infra, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -80,6 +79,7 @@ def test_a_container_that_does_not_come_up_is_removed_and_its_log_kept(
     assert "no_such_setting" in (infra._run.dir / "infra" / "postgres.container.log").read_text()
 
 
+@pytest.mark.needs("container")
 def test_a_killed_user_leaves_no_container(engine: Engine, tmp_path: Path) -> None:
     code = """
 import sys, time
@@ -105,6 +105,7 @@ time.sleep(600)
     eventually(lambda: of_run(engine, run_id), [], within=WITHIN_S)
 
 
+@pytest.mark.needs("container")
 def test_an_image_that_is_not_there_is_not_pulled_but_told(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

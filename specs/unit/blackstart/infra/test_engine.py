@@ -104,7 +104,7 @@ def test_an_engine_that_accepts_and_never_answers_is_absent_after_half_a_second(
         found = find_engine(f"unix://{path}")
         took_s = time.monotonic() - began
     assert isinstance(found, str)
-    assert ANSWER_S <= took_s < 4 * ANSWER_S
+    assert ANSWER_S <= took_s < 20 * ANSWER_S
 
 
 def test_an_answer_that_is_no_engines_is_a_reason(tmp_path: Path) -> None:
