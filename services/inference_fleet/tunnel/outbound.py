@@ -49,6 +49,11 @@ class Outbound:
         """Whether `length` more bytes stay within the backlog's bound."""
         return self._backlog + length <= self._backlog_limit
 
+    @property
+    def full(self) -> str:
+        """What a stream is told that found no room."""
+        return f"session_backlog={self._backlog_limit} bytes would be passed; {self._backlog} wait for the carrier"
+
     def add(self, length: int) -> None:
         """More bytes wait."""
         self._backlog += length

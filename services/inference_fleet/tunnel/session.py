@@ -176,11 +176,7 @@ class Session:
         """Take `length` more bytes into the backlog, or reset the stream that would break its bound."""
         if not self._out.has_room(length):
             self._guarded(self._mux.reset, stream.id)
-            stream.ended(
-                StreamReset(
-                    f"stream {stream.id}: session_backlog={self._limits.session_backlog} bytes wait for the carrier"
-                )
-            )
+            stream.ended(StreamReset(f"stream {stream.id}: {self._out.full}"))
             return False
         self._mux.offer(stream.id, length)
         self._out.add(length)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from inference_fleet.tunnel.errors import SessionDead, StreamReset
 from inference_fleet.tunnel.loopback import Parked
@@ -12,6 +12,8 @@ from inference_fleet.tunnel.stream import Stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+_LATE_SHARE: Final = 0.1
 
 
 class SpliceStalled(ConnectionError):
@@ -71,7 +73,9 @@ class _Joint:
         self.error: BaseException | None = None
         self.failed = ""
         self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0
         self._moved = False
+        self._unflushed_bytes = 1 << 62
         self.left = _Half(self, "left", left)
         self.right = _Half(self, "right", right)
         self.left.other, self.right.other = self.right, self.left
@@ -108,10 +112,21 @@ class _Joint:
             self._finish()
         elif self._timer is None:
             self._moved = False
-            self._timer = self.loop.call_later(self.stall_s, self._judge)
+            self._arm(self._judge)
+
+    def _arm(self, judge: Callable[[], None]) -> None:
+        self._due = self.loop.time() + self.stall_s
+        self._timer = self.loop.call_at(self._due, self._look, judge)
+
+    def _look(self, judge: Callable[[], None]) -> None:
+        """A loop that was stalled itself judges nobody by that time."""
+        self._timer = None
+        if self.loop.time() - self._due > self.stall_s * _LATE_SHARE:
+            self._arm(judge)
+        else:
+            judge()
 
     def _judge(self) -> None:
-        self._timer = None
         stuck = [half for half in (self.left, self.right) if not half.over and half.other.blocked]
         if stuck and not self._moved:
             self.fail(
@@ -127,23 +142,19 @@ class _Joint:
             half.transport.close()
         self.check_lost()
         if self._timer is None and not self.done.done():
-            self._moved = False
-            self._timer = self.loop.call_later(self.stall_s, self._judge_flush)
+            self._arm(self._judge_flush)
 
     def _judge_flush(self) -> None:
-        self._timer = None
         unflushed = [half for half in (self.left, self.right) if not half.lost]
         left = sum(half.transport.get_write_buffer_size() for half in unflushed)
         if unflushed and left and left < self._unflushed_bytes:
             self._unflushed_bytes = left
-            self._timer = self.loop.call_later(self.stall_s, self._judge_flush)
+            self._arm(self._judge_flush)
         elif unflushed:
             self.fail(
                 unflushed[0],
                 SpliceStalled(f"the {unflushed[0].name} side read nothing for {self.stall_s:g} s"),
             )
-
-    _unflushed_bytes = 1 << 62
 
     def check_lost(self) -> None:
         if self.left.lost and self.right.lost and not self.done.done():

@@ -215,7 +215,7 @@ def test_cancelling_run_aborts_the_carrier_and_kills_the_streams() -> None:
     asyncio.run(story())
 
 
-@pytest.mark.holds("T-8", "H-63")
+@pytest.mark.holds("T-8")
 def test_a_half_open_link_is_noticed_by_both_sides_and_closes_the_transport() -> None:
     async def story() -> None:
         async with piped(timings=QUICK, on_server_stream=_parked) as both:
@@ -304,6 +304,19 @@ def test_a_stream_nobody_serves_is_reset() -> None:
             _, seen = _open(both.client)
             assert isinstance(await within(seen.lost), StreamReset)
             assert both.server.connected
+
+    asyncio.run(story())
+
+
+def test_opening_streams_that_nobody_serves_over_and_over_is_a_flood() -> None:
+    async def story() -> None:
+        left, _ = pipe()
+        session = Session(left, client=False, timings=TIMINGS, limits=Limits(resets_per_second=10))
+        run = asyncio.create_task(session.run())
+        left.inbox.put_nowait(b"".join(pack(WINDOW, SYN, stream, 0) for stream in range(1, 41, 2)))
+        await until(lambda: run.done() or bool(left.sent))
+        left.inbox.put_nowait(None)
+        assert "reset-flood" in (await run).cause
 
     asyncio.run(story())
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -388,6 +389,24 @@ def test_a_flush_that_makes_no_progress_is_cut() -> None:
         assert isinstance(spliced, Spliced)
         assert type(spliced.error) is SpliceStalled
         assert spliced.failed == "right"
+
+    asyncio.run(story())
+
+
+def test_a_loop_that_stood_still_itself_cuts_nobody_by_that_time() -> None:
+    async def story() -> None:
+        left, right = Scripted(), Scripted()
+        task = asyncio.create_task(splice(left, right, stall_s=STALL_S))
+        await asyncio.sleep(0)
+        left.protocol.eof_received()
+        left.protocol.pause_writing()
+        time.sleep(2 * STALL_S)  # noqa: ASYNC251  # the stall is the point
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not task.done(), "cut although nobody could have moved a byte"
+        spliced = await within(task)
+        assert isinstance(spliced, Spliced)
+        assert type(spliced.error) is SpliceStalled, "control: it is cut once the loop runs again"
 
     asyncio.run(story())
 
