@@ -80,7 +80,7 @@ def belongs(nodeid: str, spec: str) -> bool:
 
 def not_green(trial: Trial, spec: str, *, scratch: str) -> str | None:
     """Why the spec does not count as seen green in the untouched scratch copy; `None` when it was."""
-    if stray := _stray(trial, scratch=scratch):
+    if stray := _stray(trial, spec, scratch=scratch):
         return stray
     phases = trial.phases(spec)
     for phase in phases:
@@ -121,7 +121,7 @@ def _unfit(row: Mutation, trial: Trial, *, scratch: str) -> str | None:
     """Why this trial says nothing about the row."""
     if imports := trial.of("import"):
         return f"the mutant does not import: {_last_line(imports[0]['error'])}"
-    if stray := _stray(trial, scratch=scratch):
+    if stray := _stray(trial, row.spec, scratch=scratch):
         return stray
     if trial.timed_out:
         return "timed out"
@@ -147,9 +147,11 @@ def _never_ran(trial: Trial) -> str:
     return f"the spec did not run (pytest exit {trial.exit_code}): {_last_line(trial.output)}"
 
 
-def _stray(trial: Trial, *, scratch: str) -> str | None:
-    """A process that ran other code than the scratch copy's, if there was one."""
+def _stray(trial: Trial, spec: str, *, scratch: str) -> str | None:
+    """A process of this spec that ran other code than the scratch copy's, if there was one."""
     for fact in trial.witnesses:
+        if fact["spec"] and not belongs(fact["spec"], spec):
+            continue
         if fact["fact"] == "package" and not _within(fact["origin"], scratch):
             return (
                 f"process {fact['pid']} ran {fact['name']} from {fact['origin']}, not from the scratch copy"

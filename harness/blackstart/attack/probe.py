@@ -35,6 +35,12 @@ def pytest_sessionstart() -> None:
         _tell(fact="import", error=traceback.format_exc())
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_logstart(nodeid: str) -> None:
+    """From here on every process that is started is told under this spec's name."""
+    os.environ["_BLACKSTART_ATTACK_SPEC"] = nodeid
+
+
 def pytest_collectreport(report: pytest.CollectReport) -> None:
     """A file that does not collect."""
     if report.failed:

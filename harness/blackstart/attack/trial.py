@@ -90,7 +90,11 @@ class Bench:
         environment = {
             **_environment(),
             "PYTHONPATH": os.pathsep.join(
-                [str(self.side), *(str((self.tree / source).resolve()) for source in self.layout.sources)]
+                [
+                    str(self.side),
+                    *(str((self.tree / source).resolve()) for source in self.layout.sources),
+                    *filter(None, [os.environ.get("PYTHONPATH", "")]),
+                ]
             ),
             "PYTHONDONTWRITEBYTECODE": "1",
             "_BLACKSTART_ATTACK_REPORT": str(report),

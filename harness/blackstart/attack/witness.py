@@ -1,7 +1,7 @@
 """Stands as `sitecustomize` in every Python process of an attacked run and tells where the packages came from.
 
-It is copied beside the probe, outside the attacked tree. A child that was started without the scratch copy first
-on its path never loads this file, so the starting of such a child is told by its parent.
+It is copied beside the probe, outside the attacked tree. A child that was started without the scratch copy on its
+path never loads this file, so the starting of such a child is told by its parent.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ _FIRST = os.environ.get("PYTHONPATH", "").split(os.pathsep)[0]
 
 
 def _tell(**fact: Any) -> None:
-    line = json.dumps({"pid": os.getpid(), **fact}) + "\n"
+    spec = os.environ.get("_BLACKSTART_ATTACK_SPEC", "")
+    line = json.dumps({"pid": os.getpid(), "spec": spec, **fact}) + "\n"
     descriptor = os.open(_WITNESS, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         os.write(descriptor, line.encode())
@@ -50,7 +51,7 @@ def _watch_children(event: str, arguments: tuple[Any, ...]) -> None:
     if environment is None or not _is_python(executable, argv):
         return
     values = {os.fsdecode(key): os.fsdecode(value) for key, value in dict(environment).items()}
-    if values.get("PYTHONPATH", "").split(os.pathsep)[0] != _FIRST:
+    if _FIRST not in values.get("PYTHONPATH", "").split(os.pathsep):
         _tell(fact="stray", argv=[os.fsdecode(word) for word in argv][:8])
 
 

@@ -56,11 +56,4 @@ def find_front() -> FleetFront | None:
     if len(found) > 1:
         names = ", ".join(f"{entry.name} = {entry.value}" for entry in found)
         raise LookupError(f"entry points {GROUP}: {names}: one may be installed; try: uninstall the others")
-    if not found:
-        return None
-    try:
-        return cast("FleetFront", found[0].load())
-    except ModuleNotFoundError as missing:
-        if missing.name == found[0].module:  # the harness alone, without the system its metadata names
-            return None
-        raise
+    return cast("FleetFront", found[0].load()) if found else None

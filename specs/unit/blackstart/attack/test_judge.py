@@ -115,15 +115,29 @@ def test_a_spec_that_passes_on_the_mutant_is_green() -> None:
 
 
 def test_a_process_that_ran_other_code_than_the_scratch_copy_is_broken() -> None:
-    elsewhere = {"fact": "package", "pid": 7, "name": "pkg", "origin": "/home/tree/src/pkg/__init__.py"}
+    elsewhere = {
+        "fact": "package",
+        "pid": 7,
+        "spec": ROW.spec,
+        "name": "pkg",
+        "origin": "/home/tree/src/pkg/__init__.py",
+    }
     verdict, reason = judged(*failing(ASSERTED), witnesses=[elsewhere])
     assert verdict is Verdict.BROKEN, "other code ran"
     assert "process 7 ran pkg from /home/tree" in reason
 
-    own = {"fact": "package", "pid": 7, "name": "pkg", "origin": "/scratch/src/pkg/__init__.py"}
+    own = {
+        "fact": "package",
+        "pid": 7,
+        "spec": ROW.spec,
+        "name": "pkg",
+        "origin": "/scratch/src/pkg/__init__.py",
+    }
     assert judged(*failing(ASSERTED), witnesses=[own])[0] is Verdict.RED
-    stray = {"fact": "stray", "pid": 7, "argv": ["python", "-m", "pkg"]}
+    stray = {"fact": "stray", "pid": 7, "spec": "", "argv": ["python", "-m", "pkg"]}
     assert judged(*failing(ASSERTED), witnesses=[stray])[0] is Verdict.BROKEN
+    of_another = {**elsewhere, "spec": "specs/test_x.py::test_two"}
+    assert judged(*failing(ASSERTED), witnesses=[of_another])[0] is Verdict.RED
     other = {**END, "modules": {"pkg": "/home/tree/src/pkg/__init__.py"}}
     assert judged(*failing(ASSERTED)[:-1], other)[0] is Verdict.BROKEN
 

@@ -58,7 +58,10 @@ def test_a_change_of_the_same_size_in_the_same_second_is_noticed(project: Path, 
 
     told = subprocess.run(
         [sys.executable, "-c", "from pkg.guard import is_held; print(is_held(''))"],
-        env={"PYTHONPATH": str(copy / "src"), "PATH": os.environ["PATH"]},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(copy / "src"), os.environ.get("PYTHONPATH", "")]),
+        },
         capture_output=True,
         text=True,
         check=True,
