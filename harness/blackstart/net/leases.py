@@ -143,7 +143,7 @@ def _find_block(file: int, ports: range, count: int, busy: list[int]) -> int | N
     while offset < span:
         first = ports.start + (start + offset) % span
         if not _lock(file, first, count):
-            offset += 1
+            offset += max(1, _end_of_lock(file, first, count) - first)
             continue
         taken = next((port for port in reversed(range(first, first + count)) if not _bindable(port)), None)
         if taken is None:
@@ -169,6 +169,13 @@ def _lock(file: int, first: int, count: int) -> bool:
             return False
         raise
     return True
+
+
+def _end_of_lock(file: int, first: int, count: int) -> int:
+    """The first port after the lease that is in the way; 0 if it has gone meanwhile."""
+    found = fcntl.fcntl(file, fcntl.F_OFD_GETLK, _flock(fcntl.F_WRLCK, first, count))
+    kind, _whence, start, length, _pid = struct.unpack(_OFD_LOCK, found)
+    return 0 if kind == fcntl.F_UNLCK else start + length
 
 
 def _unlock(file: int, first: int, count: int) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from blackstart.process.ending import Ended, end_charges
 from blackstart.process.strays import Sought
 from blackstart.record.identity import boot_id, identity_of
-from blackstart.record.ledger import LEDGER_NAME, ChargeKind, Ledger, State, owed, read_ledger
+from blackstart.record.ledger import LEDGER_NAME, ChargeKind, Ledger, State, is_over, owed, read_ledger
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,7 +36,7 @@ def sweep_earlier(parent: Path, *, but: str | None = None) -> list[Swept]:
     swept = []
     for ledger in sorted(parent.glob(f"*/{LEDGER_NAME}")):
         folder = ledger.parent
-        if folder.is_symlink() or folder.name == but:
+        if folder.is_symlink() or folder.name == but or is_over(folder):
             continue
         charges = read_ledger(folder)
         if not _unguarded(charges):
@@ -48,7 +48,7 @@ def sweep_earlier(parent: Path, *, but: str | None = None) -> list[Swept]:
     return swept
 
 
-def _end(folder: Path, charges: Mapping[str, Charge]) -> Ended:
+def _end(folder: Path, charges: dict[str, Charge]) -> Ended:
     due = [
         charge
         for charge in owed(charges)
@@ -57,7 +57,7 @@ def _end(folder: Path, charges: Mapping[str, Charge]) -> Ended:
     ended = end_charges(due, sweep=Sought(run=folder.name))
     with Ledger(folder) as ledger:
         if not ended.survivors:
-            for charge in charges.values():
+            for charge in reversed(charges.values()):  # its guardian last: then it is over at a glance
                 if charge.state is not State.ENDED:
                     ledger.ended(charge, reason="swept by a later run")
     return ended

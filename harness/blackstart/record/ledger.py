@@ -230,6 +230,19 @@ def read_ledger(run_dir: Path) -> dict[str, Charge]:
     return charges
 
 
+def is_over(run_dir: Path) -> bool:
+    """Whether the guardian wrote itself off last, as it does when a run ends: seen from both ends of the file alone."""
+    try:
+        with (run_dir / LEDGER_NAME).open("rb") as file:
+            first = file.readline(_LINE_LIMIT)
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _LINE_LIMIT))
+            last = file.read().rstrip(b"\n").rsplit(b"\n", 1)[-1]
+        begins, ends = _DECODER.decode(first), _DECODER.decode(last)
+    except (OSError, msgspec.DecodeError):
+        return False
+    return begins.kind is ChargeKind.GUARDIAN and ends.id == begins.id and ends.state is State.ENDED
+
+
 def _apply(charges: dict[str, Charge], step: _Line) -> None:
     known = charges.get(step.id)
     if known is None:

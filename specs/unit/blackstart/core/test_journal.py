@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from blackstart.core.journal import (
@@ -20,10 +20,13 @@ from blackstart.core.journal import (
     merge,
 )
 
+ON_A_BUSY_MACHINE = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-    lambda children: st.lists(children) | st.dictionaries(st.text(), children),
-    max_leaves=8,
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda children: (
+        st.lists(children, max_size=3) | st.dictionaries(st.text(max_size=9), children, max_size=3)
+    ),
+    max_leaves=6,
 )
 
 
@@ -31,7 +34,7 @@ def event(*, seq: int = 1, boot_ns: int = 0, data: dict[str, Any] | None = None)
     return Event(seq=seq, boot_ns=boot_ns, wall=0.0, kind=Kind.MARK, data=data or {})
 
 
-@settings(max_examples=40)
+@ON_A_BUSY_MACHINE
 @given(st.dictionaries(st.text(), json_values, max_size=4), st.text(), st.integers(1, 99))
 def test_an_event_reads_back_as_it_was_written(data: dict[str, Any], node: str, incarnation: int) -> None:
     clipped = clip(data)
@@ -106,6 +109,7 @@ def test_a_newer_schema_is_refused_by_its_version_even_with_fields_this_release_
         decode(line)
 
 
+@ON_A_BUSY_MACHINE
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 9), st.integers(0, 5))))
 def test_writers_merge_by_the_boot_clock_and_ties_are_stable(facts: list[tuple[str, int, int]]) -> None:
     pairs = [(writer, event(seq=seq, boot_ns=boot_ns)) for writer, seq, boot_ns in facts]

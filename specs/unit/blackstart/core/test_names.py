@@ -5,15 +5,17 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from blackstart.core.names import NAME_LIMIT, safe_name
 
+ON_A_BUSY_MACHINE = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 
 
 @pytest.mark.holds("H-65")
+@ON_A_BUSY_MACHINE
 @given(st.text(max_size=400), st.text(max_size=400))
 def test_different_names_never_share_a_folder(one: str, other: str) -> None:
     assert (safe_name(one) == safe_name(other)) is (one == other)
@@ -21,6 +23,7 @@ def test_different_names_never_share_a_folder(one: str, other: str) -> None:
     assert len(safe_name(one)) <= NAME_LIMIT
 
 
+@ON_A_BUSY_MACHINE
 @given(st.text(min_size=NAME_LIMIT + 1, max_size=400))
 def test_an_over_long_name_gives_exactly_the_limit_with_its_hash(name: str) -> None:
     assert re.fullmatch(rf".{{{NAME_LIMIT - 11}}}-[0-9a-f]{{10}}", safe_name(name))

@@ -12,7 +12,7 @@ import tempfile
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from blackstart.net import LeaseFolderError, NoPorts, held_leases, lease_ports
@@ -23,6 +23,11 @@ from blackstart.record import Journal, Run, read_journal
 if TYPE_CHECKING:
     from pathlib import Path
 
+ON_A_BUSY_MACHINE = settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
 BLOCKS, LENGTH = 200, 3
 LEASES_MANY = f"""
 import json, sys
@@ -180,6 +185,7 @@ def test_a_count_that_makes_no_sense_is_refused(count: int) -> None:
         lease_ports(count, run="r", purpose="p")
 
 
+@ON_A_BUSY_MACHINE
 @given(st.integers(1, 65535), st.integers(1, 65535))
 def test_no_usable_port_is_one_the_kernel_hands_out(one: int, other: int) -> None:
     lowest, highest = sorted((one, other))

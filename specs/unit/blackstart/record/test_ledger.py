@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from blackstart.record import ChargeKind, Identity, Ledger, State, read_ledger
-from blackstart.record.ledger import owed
+from blackstart.record.ledger import is_over, owed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -83,3 +83,17 @@ def test_a_closed_ledger_says_so(tmp_path: Path) -> None:
     ledger.close()
     with pytest.raises(ValueError, match="is closed"):
         ledger.intend(ChargeKind.UNDO, user=None)
+
+
+def test_a_run_is_over_once_its_guardian_wrote_itself_off_last(tmp_path: Path) -> None:
+    assert not is_over(tmp_path)
+    with Ledger(tmp_path) as ledger:
+        guardian = ledger.intend(ChargeKind.GUARDIAN, user=None)
+        assert not is_over(tmp_path)
+        charge = ledger.intend(ChargeKind.UNDO, user=7, argv=["x" * 1000])
+        ledger.ended(charge)
+        assert not is_over(tmp_path)
+        ledger.ended(guardian)
+        assert is_over(tmp_path)
+        ledger.intend(ChargeKind.UNDO, user=7)
+        assert not is_over(tmp_path)
