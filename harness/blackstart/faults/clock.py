@@ -5,11 +5,13 @@ the clock. Evidence comes from the process itself: what it wrote (a log stamp) o
 
 Known of libfaketime 0.9.10: timers of asyncio, threads, locks and sockets go on as they should, but `time.sleep` of a Python
 process fails with EINVAL while it is skewed (it sleeps until an absolute monotonic time). Services here do not call it.
+A killed process leaves two small objects in shared memory, named by its pid; they are swept when the pid is nobody's.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,6 +29,8 @@ _PLACES = (
     "usr/lib64/faketime/libfaketime.so.1",
     "usr/local/lib/faketime/libfaketime.so.1",
 )
+_SHARED = Path("/dev/shm")  # noqa: S108 - where the C library keeps shared memory, by name
+_LEFTOVER = re.compile(r"faketime_shm_(\d+)|sem\.faketime_sem_(\d+)")
 _TRUE = "+0"
 _ROOT = Path("/")
 
@@ -34,6 +38,21 @@ _ROOT = Path("/")
 def find_library(root: Path = _ROOT) -> Path | None:
     """Where Debian and others put libfaketime, or `None`."""
     return next((path for place in _PLACES for path in sorted(root.glob(place))), None)
+
+
+def sweep_leftovers(folder: Path = _SHARED) -> int:
+    """Remove what killed processes left of libfaketime in shared memory; how many objects."""
+    swept = 0
+    for path in folder.iterdir() if folder.is_dir() else ():
+        named = _LEFTOVER.fullmatch(path.name)
+        if named is None or Path(f"/proc/{named[1] or named[2]}").exists():
+            continue
+        try:
+            path.unlink(missing_ok=True)
+        except PermissionError:  # another user's
+            continue
+        swept += 1
+    return swept
 
 
 class ClockFile:
@@ -47,6 +66,7 @@ class ClockFile:
             )
         self.path = path
         self._library = found
+        sweep_leftovers()
         self.set(0.0)
 
     def environment(self, environ: Mapping[str, str] | None = None) -> dict[str, str]:

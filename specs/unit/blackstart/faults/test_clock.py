@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import pytest
 from blackstart.cluster.waiting import eventually
 from blackstart.core.fault import FaultNotConfirmed, Finding
 from blackstart.faults import standing
-from blackstart.faults.clock import ClockFile, ClockSkew, find_library
+from blackstart.faults.clock import ClockFile, ClockSkew, find_library, sweep_leftovers
 from blackstart.process import HarnessFailure
 from blackstart.record import Journal
 
@@ -60,6 +61,20 @@ def test_a_library_that_is_preloaded_already_stays(tmp_path: Path) -> None:
     assert clock.environment({})["LD_PRELOAD"] == "/lib/faketime.so"
     assert clock.environment({"LD_PRELOAD": "/a.so"})["LD_PRELOAD"] == "/lib/faketime.so:/a.so"
     assert clock.environment({})["FAKETIME_DONT_FAKE_MONOTONIC"] == "1", "deadlines would jump with the clock"
+
+
+def test_what_a_killed_process_left_in_shared_memory_is_swept_and_a_living_ones_is_not(
+    tmp_path: Path,
+) -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as child:
+        child.wait(WITHIN_S)
+    left = [tmp_path / f"faketime_shm_{child.pid}", tmp_path / f"sem.faketime_sem_{child.pid}"]
+    kept = [tmp_path / f"faketime_shm_{os.getpid()}", tmp_path / "faketime_shm_x", tmp_path / "PostgreSQL.1"]
+    for path in (*left, *kept):
+        path.touch()
+    assert sweep_leftovers(tmp_path) == 2
+    assert sorted(tmp_path.iterdir()) == sorted(kept)
+    assert sweep_leftovers(tmp_path / "absent") == 0
 
 
 def test_the_undo_command_sets_the_clock_true(tmp_path: Path) -> None:
