@@ -117,7 +117,8 @@ def test_a_client_that_hangs_up_ends_the_work_at_the_model_process(
 
             asking.cancel()
 
-            await until(lambda: process.ended == 1, within_s=TIMINGS.stream_open_s)
+            gone = "the work goes on without its client"
+            await until(lambda: process.ended == 1, gone, within_s=TIMINGS.stream_open_s)
             await until(lambda: asked.replica.in_flight.of(held.node_id) == 0)
 
     asyncio.run(story())
@@ -157,6 +158,7 @@ def test_an_event_stream_that_breaks_ends_in_a_named_error_and_never_as_complete
                 events = [line for line in reply.text.splitlines() if line]
                 assert events[0] == 'data: {"n": 1}'
                 if last:
+                    assert last in events[-1], f"{model} ended as if it were complete: {events}"
                     error = json.loads(events[-1].removeprefix("data: "))["error"]
                     assert error["code"] == last, f"{model}: {events}"
                     assert len(events) == 2

@@ -13,16 +13,22 @@ if TYPE_CHECKING:
 TIMINGS = Timings.drill()
 
 
-async def until(probe: Callable[[], Any], *, within_s: float = TIMINGS.start_s) -> Any:
-    """Look until the probe gives something true; a probe may be a coroutine function."""
-    async with asyncio.timeout(within_s):
-        while True:
-            seen = probe()
-            if asyncio.iscoroutine(seen):
-                seen = await seen
-            if seen:
-                return seen
-            await asyncio.sleep(TIMINGS.reconnect_backoff_min_s / 5)
+async def until(
+    probe: Callable[[], Any], why: str = "it never became true", *, within_s: float = TIMINGS.start_s
+) -> Any:
+    """Look until the probe gives something true, and fail with `why` when it never does; it may be a coroutine function."""
+    try:
+        async with asyncio.timeout(within_s):
+            while True:
+                seen = probe()
+                if asyncio.iscoroutine(seen):
+                    seen = await seen
+                if seen:
+                    return seen
+                await asyncio.sleep(TIMINGS.reconnect_backoff_min_s / 5)
+    except TimeoutError:
+        late = f"{why} (within {within_s:g} s)"
+    raise AssertionError(late)
 
 
 class PipeCarrier:

@@ -17,6 +17,7 @@ from inference_fleet.route import (
     NotOwner,
     OwnerUnknown,
     PeerUnreachable,
+    RouteError,
     StreamParts,
     TunnelFailed,
     WorkerRefused,
@@ -68,9 +69,12 @@ def test_a_deadline_that_has_passed_blames_nobody_even_where_nobody_listens() ->
     async def story() -> None:
         async with town("b") as (owners, houses):
             owners.says["n"] = owned_by("nobody", address="127.0.0.1:1")
-            with pytest.raises(CallerExpired):
+            with pytest.raises(RouteError) as caught:
                 await houses["b"].dialer.open("n", PARTS, deadline=Deadline(at=0.0))
-            assert (owners.asked, houses["b"].dials) == (0, 0)
+            assert isinstance(caught.value, CallerExpired), (
+                "somebody was blamed for the caller's own deadline"
+            )
+            assert (owners.asked, houses["b"].dials) == (0, 0), "nobody is asked for a caller that is gone"
             with pytest.raises(
                 PeerUnreachable
             ):  # the control: with time left, the same address is the peer's failure

@@ -20,6 +20,7 @@ from inference_fleet.route import (
     PeerLinks,
     PeerUnreachable,
     RelayRequest,
+    RouteError,
     SharedClock,
 )
 from inference_fleet.settings import Deadline
@@ -138,8 +139,11 @@ def test_a_passed_deadline_against_an_address_nobody_listens_on_is_the_callers_o
     async def story() -> None:
         async with links() as peers:
             nowhere = owned_by("owner", address="127.0.0.1:1")
-            with pytest.raises(CallerExpired):
+            with pytest.raises(RouteError) as caught:
                 await peers.open(nowhere, REQUEST, deadline=Deadline(at=0.0))
+            assert isinstance(caught.value, CallerExpired), (
+                "the peer was blamed for the caller's own deadline"
+            )
             with pytest.raises(PeerUnreachable, match=r"owner at 127\.0\.0\.1:1 does not answer"):
                 await peers.open(nowhere, REQUEST, deadline=soon())
 
@@ -158,8 +162,11 @@ def test_a_deadline_between_request_and_reply_is_the_callers_own_and_crossed_in_
 
             deadline = Deadline.after(TIMINGS.reconnect_backoff_min_s)
             request = StreamRequest(tag="http", node="n", epoch=7, budget_ms=deadline.budget_ms)
-            with pytest.raises(CallerExpired):
+            with pytest.raises(RouteError) as caught:
                 await peers.open(owner.row, request, deadline=deadline)
+            assert isinstance(caught.value, CallerExpired), (
+                "the peer was blamed for the caller's own deadline"
+            )
 
             arrived = owner.frames[-1].request.budget_ms
             assert arrived is not None

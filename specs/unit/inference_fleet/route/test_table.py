@@ -110,7 +110,11 @@ def test_another_boot_is_closed_at_once_counted_and_named(caplog: pytest.LogCapt
             running = first.session.open_stream()
             second = Tunnel(table, "n", epoch=2, boot="boot-two")
             async with holding(second):
-                await first.ended()
+                await until(
+                    first.holding.done,
+                    "another boot's session is closed at once",
+                    within_s=TIMINGS.handshake_s,
+                )
                 assert isinstance(running.error, SessionDead), "another boot's stream is not waited for"
                 assert table.get("n") is second.held
 
@@ -127,8 +131,9 @@ def test_an_older_claim_that_arrives_late_never_takes_the_seat() -> None:
         newer = Tunnel(table, "n", epoch=5, boot="boot")
         async with holding(newer):
             older = Tunnel(table, "n", epoch=4, boot="boot")
-            await older.ended()
+            await asyncio.sleep(0)  # one turn: its holder has run up to where it would take the seat
             assert table.get("n") is newer.held, "the newest claim keeps the seat"
+            await older.ended()
             assert newer.session.connected
 
     asyncio.run(story())
