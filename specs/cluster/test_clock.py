@@ -32,7 +32,8 @@ def test_a_replica_an_hour_off_changes_no_verdict_about_presence(fleet: Fleet, o
     )
 
     def verdicts() -> list[tuple[str, str]]:
-        return [(fleet.presence(0, via=via), fleet.status(0, via=via)) for via in (0, 1)]
+        looks = [fleet.roster(via=via) for via in (0, 1)]
+        return [(look.value("worker-0", "presence"), look.value("worker-0", "status")) for look in looks]
 
     with standing(
         skew,
