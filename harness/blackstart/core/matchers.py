@@ -124,6 +124,9 @@ def _strictly(predicate: Callable[..., Any]) -> Callable[[Any], bool]:
 
 
 def _name_of(function: object) -> str:
+    told = getattr(function, "name", None)
+    if isinstance(told, str) and told:
+        return f"{type(function).__name__} {told}"
     name = getattr(function, "__qualname__", None) or type(function).__name__
     code = getattr(function, "__code__", None)
     if "<lambda>" not in name or code is None:

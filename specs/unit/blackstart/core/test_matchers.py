@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from blackstart.core.matchers import containing, is_not, matcher_of, one_of, present_and_empty, shown
+from blackstart.core.observation import Probe
 
 
 def test_anything_that_is_not_a_predicate_is_compared_for_equality() -> None:
@@ -20,6 +21,7 @@ def test_a_predicate_is_named_in_the_failure() -> None:
         return value == "healthy"
 
     assert matcher_of(is_healthy).text.endswith("is_healthy")
+    assert matcher_of(Probe(lambda: 1, name="status of worker-0")).text == "Probe status of worker-0"
     assert matcher_of(lambda value: value == 1).text.startswith("the lambda at test_matchers.py:")
 
 
