@@ -70,7 +70,7 @@ def test_unless_asked_otherwise_workers_dial_the_balancer_and_begin_at_replica_0
     assert (fleet.owner_index(0), fleet.owner_index(1)) == (0, 1)
 
 
-@pytest.mark.holds("B-182", "B-178")
+@pytest.mark.holds("B-182", "B-178", "B-183")
 @pytest.mark.cluster(frontends=1, workers=1)
 def test_a_cold_restarted_replica_keeps_its_port_and_knows_every_session_from_before(fleet: Fleet) -> None:
     url, cookie, key = fleet.frontend(0).url, fleet.admin.cookie, fleet.admin.api_key
