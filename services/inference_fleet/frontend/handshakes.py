@@ -59,7 +59,7 @@ async def handshake(replica: Replica) -> AsyncIterator[None]:
 def admit(websocket: WebSocket, replica: Replica, subprotocol: str) -> None:
     """What is asked of every authenticated dial."""
     if replica.table.closing:
-        raise ApiError("draining", "this replica is going away; dial another", headers=retry_after(1))
+        raise ApiError("draining", "this replica is going away; dial another")  # at once: no Retry-After
     if subprotocol not in websocket.scope.get("subprotocols", []):
         raise ApiError("invalid", f"the subprotocol {subprotocol} must be offered")
 

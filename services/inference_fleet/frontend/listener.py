@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
+from inference_fleet.tunnel.dial import MAX_MESSAGE_BYTES
+
 if TYPE_CHECKING:
     import asyncio
 
@@ -114,6 +116,7 @@ def uvicorn_options(*, header_s: float) -> dict[str, Any]:
     return {
         "http": guarded_http(header_s=header_s),
         "ws": TunnelWebSocket,
+        "ws_max_size": MAX_MESSAGE_BYTES,
         "ws_ping_interval": None,  # the sessions inside ping by themselves
         "ws_ping_timeout": None,
         "ws_per_message_deflate": False,  # the payload is not ours to compress

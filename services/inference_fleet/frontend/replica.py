@@ -66,7 +66,7 @@ class Replica:
         self.roster = Roster(
             db, instance_id=settings.instance_id, timings=timings, auto_approve=settings.auto_approve_nodes
         )
-        self.table = SessionTable(drain_wait_s=timings.drain_wait_s, on_conflict=self.metrics.conflicts.inc)
+        self.table = SessionTable(drain_wait_s=timings.drain_wait_s)
         self.tokens = PeerTokens(
             cluster_secret=settings.cluster_secret,
             instance_id=settings.instance_id,
@@ -106,9 +106,12 @@ class Replica:
         """Leave in order: not ready, workers and peers told, streams awaited; True when all of them finished."""
         self.ready = False
         deadline = Deadline.after(self.settings.timings.drain_wait_s)
-        await self.peers.go_away("this replica is stopping")
-        finished = await self.table.go_away("this replica is stopping")
-        return await self.peers.close(deadline) and finished
+        why = "this replica is stopping"
+        await self.peers.go_away(why)
+        self.peer_server.go_away(why)
+        finished = await self.table.go_away(why)
+        finished = await self.peers.close(deadline) and finished
+        return await self.peer_server.close(deadline) and finished
 
     def trouble(self) -> str:
         """What keeps this replica from doing all of its work; empty when nothing does."""

@@ -79,6 +79,7 @@ async def _claim(replica: Replica, node_id: str, *, seen_epoch: int, boot_id: st
 async def _serve(websocket: WebSocket, replica: Replica, claim: Claim, *, boot_id: str, version: int) -> None:
     node_id, epoch = claim.node_id, claim.epoch
     if claim.conflict and claim.superseded is not None:
+        replica.metrics.conflicts.inc()
         _log.warning(
             "node %s changed hands: boot %s took it from boot %s at %s",
             node_id,

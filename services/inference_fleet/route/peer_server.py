@@ -70,6 +70,19 @@ class PeerServer:
         """Every live link from a peer."""
         return list(self._sessions)
 
+    def go_away(self, reason: str) -> None:
+        """Tell every peer to ask nothing new here; running relays finish."""
+        for session in self.sessions:
+            session.go_away(reason)
+
+    async def close(self, deadline: Deadline) -> bool:
+        """Wait for running relays, then close the links; True when all finished in time."""
+        sessions = self.sessions
+        finished = [await session.drained(deadline) for session in sessions]
+        for session in sessions:
+            await session.close()
+        return all(finished)
+
     async def _relay(self, peer: str, stream: Stream) -> None:
         try:
             payload = await read_frame(

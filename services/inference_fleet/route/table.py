@@ -64,7 +64,10 @@ class SessionTable:
         """
         seat = _Seat(node_id, held)
         self._running.add(seat)
-        self._take(seat)
+        if self._closing:
+            seat.cut.set()  # it was admitted a moment before this replica began to leave
+        else:
+            self._take(seat)
         try:
             async with asyncio.TaskGroup() as group:
                 told = [group.create_task(self._drain(seat)), group.create_task(self._close(seat))]

@@ -16,6 +16,7 @@ from inference_fleet.settings import Deadline
 from inference_fleet.tunnel import (
     Refusal,
     Session,
+    SessionDead,
     StreamRefused,
     StreamRequest,
     read_reply,
@@ -214,5 +215,20 @@ def test_a_peer_that_hangs_up_resets_the_workers_stream() -> None:
                 assert await exchanged(stream) == b"ping"
                 assert held.held.session.streams_open == 1
             await until(lambda: held.held.session.streams_open == 0)
+
+    asyncio.run(story())
+
+
+def test_a_leaving_owner_takes_no_new_relay_and_finishes_running_ones() -> None:
+    async def story() -> None:
+        async with town("a") as (_, houses), tunnel(houses["a"], epoch=7), peer_of(houses["a"]) as peer:
+            running = await ask(peer)
+            houses["a"].server.go_away("stopping")
+            await until(lambda: not peer.connected)
+            with pytest.raises(SessionDead):
+                peer.open_stream()
+            assert await exchanged(running) == b"ping"
+            running.abort()
+            assert await houses["a"].server.close(soon())
 
     asyncio.run(story())

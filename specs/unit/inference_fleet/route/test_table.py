@@ -193,3 +193,15 @@ def test_going_away_waits_for_what_runs_and_says_whether_all_of_it_finished() ->
 
     assert asyncio.run(story(TIMINGS.start_s, finish=True)) is True
     assert asyncio.run(story(TIMINGS.reconnect_backoff_min_s, finish=False)) is False
+
+
+def test_a_tunnel_that_arrives_while_its_replica_leaves_is_sent_on() -> None:
+    async def story() -> None:
+        table = SessionTable(drain_wait_s=TIMINGS.reconnect_backoff_min_s)
+        await table.go_away("stopping")
+        late = Tunnel(table, "n", epoch=1, boot="boot")
+        async with holding(late):
+            await until(late.holding.done, "a tunnel is kept by a replica that is leaving")
+            assert table.held() == {}
+
+    asyncio.run(story())
