@@ -49,6 +49,7 @@ class Rehearsal:
         self.seed = seed
         self._stack = ExitStack()
         self._lease: GuardianLease | None = None
+        self._finished = False
         try:
             self.run = Run.create(
                 run_dir,
@@ -86,11 +87,17 @@ class Rehearsal:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End infrastructure, then leave the guardian, which ends whatever is left."""
-        self._stack.close()
+        """End infrastructure, then leave the guardian, which ends whatever is left. A run always says how it ended."""
+        try:
+            if not self._finished:
+                asked = kind is not None and issubclass(kind, KeyboardInterrupt)
+                self.finish("interrupted" if asked else "harness-failure", error=repr(error))
+        finally:
+            self._stack.close()
 
     def finish(self, verdict: str, **data: Any) -> None:
-        """Write how it ended."""
+        """Write how it ended, once."""
+        self._finished = True
         self.journal.write("run-end", spec=self.spec, verdict=verdict, **data)
         self.run.finish(verdict)
 

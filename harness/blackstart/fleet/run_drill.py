@@ -48,7 +48,6 @@ def run_drill(arguments: Namespace) -> int:
                 )
                 rehearsal.finish(_verdict(report), seconds=report.seconds)
     except Interrupted as asked:
-        rehearsal.run.finish("interrupted")
         sys.stderr.write(f"blackstart: {asked}: everything is ended; evidence: {rehearsal.run.dir}\n")
         return ExitCode.INTERRUPTED
     say(json.dumps(report.as_json()) if arguments.json else str(report))

@@ -35,7 +35,7 @@ def run_up(arguments: Namespace) -> int:
     )
     postgres, thing = postgres_of(arguments)
     seed = drawn_seed(seed_of(arguments))
-    ready = False
+    asked = ""
     try:
         with interruptible():
             rehearsal = Rehearsal(
@@ -44,13 +44,11 @@ def run_up(arguments: Namespace) -> int:
             with rehearsal, setting_up(), contextlib.closing(_fleet(options, rehearsal)) as fleet:
                 fleet.start()
                 say(_as_json(fleet) if arguments.json else _as_text(fleet))
-                ready = True
-                _stay(fleet)
-    except Interrupted as asked:
-        if not ready:
-            return ExitCode.INTERRUPTED
-        rehearsal.run.finish("ended")
-        sys.stderr.write(f"blackstart: {asked}: everything is ended; evidence: {rehearsal.run.dir}\n")
+                asked = _stay(fleet)
+                rehearsal.finish("ended", asked=asked)
+    except Interrupted:
+        return ExitCode.INTERRUPTED
+    sys.stderr.write(f"blackstart: {asked}: everything is ended; evidence: {rehearsal.run.dir}\n")
     return ExitCode.HELD
 
 
@@ -72,15 +70,19 @@ class _Kept(Fleet):
         self.end()
 
 
-def _stay(fleet: Fleet) -> None:
+def _stay(fleet: Fleet) -> str:
+    """Tell of each death once, until somebody asks for the end; how they asked."""
     told: set[str] = set()
-    while True:
-        for node in fleet.dead:
-            name = f"{node.name}.{node.incarnation}"
-            if name not in told:
-                told.add(name)
-                sys.stderr.write(f"blackstart: {node.describe_death()}")
-        time.sleep(_LOOK_EVERY_S)
+    try:
+        while True:
+            for node in fleet.dead:
+                name = f"{node.name}.{node.incarnation}"
+                if name not in told:
+                    told.add(name)
+                    sys.stderr.write(f"blackstart: {node.describe_death()}")
+            time.sleep(_LOOK_EVERY_S)
+    except Interrupted as asked:
+        return str(asked)
 
 
 def _as_json(fleet: Fleet) -> str:
