@@ -14,9 +14,10 @@ from inference_fleet.cluster import BootConflict, Claim, Presence, Registry
 from inference_fleet.settings import Timings
 
 if TYPE_CHECKING:
-    from inference_fleet.store import Database
     import asyncio
     from collections.abc import Coroutine
+
+    from inference_fleet.store import Database
 
 # Windows so wide that a slow machine cannot close one: only the rules that age a stamp do.
 WIDE = replace(
