@@ -254,6 +254,7 @@ def test_tells(): print("DRAWN", core.global_force_seed, DRAWN)
     )
 
 
+@pytest.mark.holds("B-249")
 def test_each_wait_is_journaled_with_its_spec_and_scaled_by_the_factor(
     inner: Inner, pytester: pytest.Pytester
 ) -> None:
@@ -300,3 +301,22 @@ def test_dies(journal, request):
     run = latest(pytester)
     assert [event.node for event in events(run, "spawn")] == ["sleeper"]
     eventually(lambda: find(Sought(run=run.name)), [], within=5)
+
+
+@pytest.mark.holds("B-202")
+def test_what_a_spec_lacks_is_found_out_before_anything_is_started_for_it(
+    inner: Inner, pytester: pytest.Pytester
+) -> None:
+    source = """
+import pytest
+from blackstart.cluster import capabilities
+capabilities._PROBES["go"] = lambda: "go is not on PATH"
+@pytest.fixture
+def costly(infra): return infra.database()
+@pytest.mark.needs("go")
+def test_needs(costly): pass
+"""
+    result = inner(source)
+    result.assert_outcomes(skipped=1)
+    assert events(latest(pytester), "spawn") == [], "started for a spec that cannot run"
+    result.stdout.fnmatch_lines(["*Postgres: embedded (never asked for)*"])
