@@ -33,7 +33,7 @@ def journal(request: pytest.FixtureRequest) -> Journal:
 @pytest.fixture
 def infra(request: pytest.FixtureRequest) -> Iterator[Infra]:
     """Postgres: the run's server, a database of the spec's own, servers to hurt. What the spec asked for ends with it."""
-    from blackstart.pytest_plugin.infra import SpecInfra  # noqa: PLC0415 - nothing heavy before a fixture asks
+    from blackstart.pytest_plugin.spec_infra import SpecInfra  # noqa: PLC0415 - nothing heavy before a fixture asks
 
     host, options = host_of(request.config), options_of(request.config)
     sentinels = request.config.pluginmanager.get_plugin("blackstart-sentinels")

@@ -13,7 +13,7 @@ import pytest
 from blackstart.cluster.waiting import Waiter, WaitTimeout
 from blackstart.core.sentinel import Baseline, Inventory, Sentinel, appeared
 from blackstart.pytest_plugin.host import host_of
-from blackstart.pytest_plugin.markers import uses_the_run
+from blackstart.pytest_plugin.markers import needed_capabilities, uses_the_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
@@ -101,7 +101,21 @@ class Sentinels:
                     "port leases", lambda: {number: f"lease {number + 1}" for number in range(held_leases())}
                 ),
             ]
+            sentinels += self._on_servers(item)
         return sentinels
+
+    def _on_servers(self, item: pytest.Item) -> list[Sentinel]:
+        """Databases and containers, where the spec can have made any."""
+        found: list[Sentinel] = []
+        names = set(getattr(item, "fixturenames", ()))
+        in_container = "container" in needed_capabilities(item) or self._host.options.postgres == "container"
+        if in_container or names & {"infra", "fleet"}:
+            from blackstart.pytest_plugin.spec_infra import containers, databases  # noqa: PLC0415 - brings a driver
+
+            found.append(Sentinel("databases", lambda: databases(self._host.run)))
+            if in_container:
+                found.append(Sentinel("containers", lambda: containers(self._host.run)))
+        return found
 
     def _processes(self) -> Inventory:
         """Everything tagged as this process's own, wherever it has gone in the process tree."""

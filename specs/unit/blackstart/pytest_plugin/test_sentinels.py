@@ -83,3 +83,42 @@ def test_guilty(): THERE["ball"] = "a red ball"
 """
     result = inner(source)
     result.stdout.fnmatch_lines(["*::test_guilty left behind:", "*toys: a red ball"])
+
+
+def test_a_database_nobody_dropped_is_found_on_the_server_itself(inner: Inner) -> None:
+    source = """
+import os, psycopg
+from blackstart.infra.names import database_name
+from blackstart.pytest_plugin.host import host_of
+def test_tidy(infra): infra.database()
+def test_guilty(infra, request):
+    name = database_name(host_of(request.config).run.id, 99, owner=os.getpid())
+    with psycopg.connect(infra.postgres.url(), autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+"""
+    result = inner(source)
+    result.assert_outcomes(passed=2, errors=1)
+    result.stdout.fnmatch_lines(["*::test_guilty left behind:", "*databases: blackstart_*_99"])
+
+
+def test_a_container_that_is_still_there_is_found_on_the_engine(inner: Inner) -> None:
+    """The engine is a double: that a real one lists its containers by label is held beside the provider."""
+    source = """
+import pytest
+from blackstart.cluster import capabilities
+from blackstart.pytest_plugin import spec_infra as looking
+capabilities._PROBES["container"] = lambda: None
+THERE = []
+class Engine:
+    def containers(self, *, label):
+        assert label.startswith("org.blackstart.run=2")
+        return [{"Names": [name]} for name in THERE]
+looking.find_engine = Engine
+@pytest.mark.needs("container")
+def test_tidy(journal): pass
+@pytest.mark.needs("container")
+def test_guilty(journal): THERE.append("/blackstart-x-postgres")
+"""
+    result = inner(source)
+    result.assert_outcomes(passed=2, errors=1)
+    result.stdout.fnmatch_lines(["*::test_guilty left behind:", "*containers: blackstart-x-postgres"])

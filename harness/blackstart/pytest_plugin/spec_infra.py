@@ -1,0 +1,68 @@
+"""Infra for one spec: what it asks for ends with it, the server it may be the first to start is the run's, and what it
+leaves on that server or on the container engine is seen.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import psycopg
+
+from blackstart.infra import Infra
+from blackstart.infra.engine import RUN_LABEL, find_engine
+from blackstart.infra.names import run_prefix
+from blackstart.infra.scratch import Scratch
+from blackstart.infra.shared import known_server
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    from blackstart.core.sentinel import Inventory
+    from blackstart.infra import PostgresServer
+    from blackstart.process import Spawner
+    from blackstart.record import Run
+
+_ASK_S = 10.0
+
+
+class SpecInfra(Infra):
+    """`Infra` whose shared server is no leak of the spec that happened to need it first."""
+
+    def __init__(
+        self, run: Run, spawner: Spawner, option: str, *, adopting: Callable[[], AbstractContextManager[None]]
+    ) -> None:
+        super().__init__(run, spawner, option)
+        self._adopting = adopting
+
+    @property
+    def postgres(self) -> PostgresServer:
+        """The run's server."""
+        if self.started:
+            return super().postgres
+        with self._adopting():
+            return super().postgres
+
+
+def databases(run: Run) -> Inventory:
+    """This process's databases on the run's server, as the server itself lists them; nothing where none was started."""
+    scratch = Scratch.found(run, within_s=_ASK_S)
+    server = known_server(scratch) if scratch is not None else None
+    if server is None:
+        return {}
+    with psycopg.connect(server.url(), connect_timeout=int(_ASK_S), autocommit=True) as connection:
+        rows = connection.execute(
+            "SELECT datname FROM pg_database WHERE starts_with(datname, %s)",
+            [f"{run_prefix(run.id)}{os.getpid()}_"],
+        ).fetchall()
+    return {name: name for (name,) in rows}
+
+
+def containers(run: Run) -> Inventory:
+    """The run's containers as the engine lists them; nothing where no engine answers."""
+    engine = find_engine()
+    if isinstance(engine, str):
+        return {}
+    found = engine.containers(label=f"{RUN_LABEL}={run.id}")
+    return {name: name.lstrip("/") for container in found for name in container["Names"]}
