@@ -119,20 +119,26 @@ class Rehearsal:
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """Inside, the first signal raises `Interrupted`; every later one, and every one after the block, is ignored."""
+    """Inside, the first signal raises `Interrupted` and every later one is ignored, also after the block.
+
+    Where no signal came the handlers of before are back, since an ignored signal would be inherited by every child of
+    whoever called.
+    """
+    heard = False
 
     def first(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of a handler
+        nonlocal heard
+        heard = True
         for each in SIGNALS:
             signal.signal(each, signal.SIG_IGN)
         raise Interrupted(signal.Signals(number).name)
 
-    for number in SIGNALS:
-        signal.signal(number, first)
+    before = {number: signal.signal(number, first) for number in SIGNALS}
     try:
         yield
     finally:
-        for number in SIGNALS:
-            signal.signal(number, signal.SIG_IGN)
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_IGN if heard else handler)
 
 
 @contextlib.contextmanager

@@ -30,7 +30,9 @@ def test_a_blocked_loop_is_reported_with_the_length_of_the_block() -> None:
     def report(lag_s: float) -> None:
         reports.append(lag_s)
         if len(reports) == 1:
-            asyncio.get_running_loop().call_soon(time.sleep, _SAMPLE_S)  # the fault: something blocks the loop
+            asyncio.get_running_loop().call_soon(
+                time.sleep, _SAMPLE_S
+            )  # the fault: something blocks the loop
         if lag_s >= _SAMPLE_S / 2:
             blocked.set()
 

@@ -54,8 +54,19 @@ async def supervised(home: Home, **settings: str) -> AsyncIterator[Supervisor]:
         await running
 
 
+_others: set[int] = set()
+
+
+@pytest.fixture(autouse=True)
+def _only_what_this_spec_starts() -> None:
+    """The process that runs the specs may have children of its own, such as the run's database server."""
+    _others.clear()
+    _others.update(child.pid for child in psutil.Process().children())
+
+
 def children() -> set[int]:
-    return {child.pid for child in psutil.Process().children(recursive=True)}
+    own = [child for child in psutil.Process().children() if child.pid not in _others]
+    return {child.pid for top in own for child in (top, *top.children(recursive=True))}
 
 
 def test_a_babbler_and_somebody_elses_server_become_ready_side_by_side_and_end_together(
