@@ -75,16 +75,17 @@ class PortLease:
             file, self._file = self._file, -1
             if file >= 0:
                 os.close(file)
-                _HELD.discard(id(self))
+                _HELD.pop(self.ports[0], None)
 
 
 _GUARD = threading.Lock()
-_HELD: set[int] = set()
+_HELD: dict[int, str] = {}
 
 
-def held_leases() -> int:
-    """How many leases this process holds: what a leak sentinel compares."""
-    return len(_HELD)
+def held_leases() -> dict[int, str]:
+    """The leases of this process, by their first port (no two have the same) and in words: what a leak sentinel compares."""
+    with _GUARD:
+        return dict(_HELD)
 
 
 def lease_ports(count: int, *, run: str, purpose: str, journal: Journal | None = None) -> PortLease:
@@ -111,7 +112,7 @@ def lease_ports(count: int, *, run: str, purpose: str, journal: Journal | None =
         )
     lease = PortLease(tuple(range(first, first + count)), purpose, _file=file)
     with _GUARD:
-        _HELD.add(id(lease))
+        _HELD[first] = f"{count} from {first} for {purpose}"
     if journal is not None:
         journal.write("lease", first=first, count=count, purpose=purpose)
     return lease

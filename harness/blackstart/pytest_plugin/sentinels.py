@@ -95,12 +95,7 @@ class Sentinels:
         if self._host.started and uses_the_run(item):
             from blackstart.net.leases import held_leases  # noqa: PLC0415 - only where a run is
 
-            sentinels += [
-                Sentinel("processes", self._processes),
-                Sentinel(
-                    "port leases", lambda: {number: f"lease {number + 1}" for number in range(held_leases())}
-                ),
-            ]
+            sentinels += [Sentinel("processes", self._processes), Sentinel("port leases", held_leases)]
             sentinels += self._on_servers(item)
         return sentinels
 

@@ -104,13 +104,14 @@ def test_two_leases_of_one_process_are_apart_until_released() -> None:
     leases = [lease_ports(5, run="r", purpose="p") for _ in range(20)]
     ports = [port for lease in leases for port in lease.ports]
     assert len(set(ports)) == 100
-    assert held_leases() >= 20
     before = held_leases()
+    assert {lease.ports[0] for lease in leases} <= set(before)
+    assert before[leases[0].ports[0]] == f"5 from {leases[0].ports[0]} for p"
     for lease in leases:
         lease.release()
         lease.release()
         assert not lease.held
-    assert held_leases() == before - 20
+    assert set(before) - set(held_leases()) == {lease.ports[0] for lease in leases}
     with lease_ports(5, run="r", purpose="p") as again:
         assert set(again.ports) <= set(ports)
 

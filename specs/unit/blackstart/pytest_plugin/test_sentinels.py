@@ -16,7 +16,7 @@ Inner = Callable[..., pytest.RunResult]
         ("import subprocess; KEPT.append(subprocess.Popen(['sleep', '60']))", "children: pid * (sleep 60)"),
         (
             "from blackstart.net import lease_ports; KEPT.append(lease_ports(2, run='x', purpose='spec'))",
-            "port leases: lease 1",
+            "port leases: 2 from * for spec",
         ),
     ],
     ids=["descriptor", "child", "port-lease"],
@@ -62,6 +62,26 @@ def test_first(opened): pass
 def test_second(opened): assert not opened.closed
 """
     inner(source).assert_outcomes(passed=2)
+
+
+def test_a_lease_the_run_took_meanwhile_is_told_from_the_specs_own_by_its_port(inner: Inner) -> None:
+    source = """
+import pytest
+from blackstart.net import lease_ports
+KEPT = []
+@pytest.fixture(scope="module")
+def shared():
+    with lease_ports(1, run="x", purpose="shared") as lease:
+        yield lease
+def test_tidy(journal, request):
+    with lease_ports(1, run="x", purpose="own"):
+        request.getfixturevalue("shared")
+def test_guilty(journal, shared): KEPT.append(lease_ports(1, run="x", purpose="left"))
+def test_next(journal, shared): pass
+"""
+    result = inner(source)
+    result.assert_outcomes(passed=3, errors=1)
+    result.stdout.fnmatch_lines(["*::test_guilty left behind:", "*port leases: 1 from * for left"])
 
 
 def test_what_is_just_ending_is_given_its_time(inner: Inner) -> None:
