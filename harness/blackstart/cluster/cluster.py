@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Self
 
 from blackstart.cluster.lifecycle import State
 from blackstart.cluster.node import Node, UnexpectedDeath
+from blackstart.cluster.waiting import current
+from blackstart.core.deadline import Budget
 from blackstart.core.topology import Place
 from blackstart.net import lease_ports
 
@@ -131,7 +133,7 @@ class Cluster:
         self._closing.set()
         errors: list[Exception] = []
         for node in self.nodes:
-            if node.alive:
+            if node.alive or node.died:  # a dead one may have left children
                 try:
                     node.kill()
                 except Exception as error:  # noqa: BLE001 - the other nodes are ended first, then it is raised
@@ -167,9 +169,13 @@ class Cluster:
                     run_dir=self.run.dir,
                     log_dir=self.run.spec_dir(self.spec),
                     spec=self.spec,
-                    budget=self.topology.budget,
+                    budget=self._budget,
                     cancelled=self._closing.is_set,
                 )
+
+    def _budget(self, name: str) -> float:
+        """What the topology declares under the name, scaled like every wait."""
+        return Budget(declared_s=self.topology.budget(name), factor=current().factor).total_s
 
     def _ports(self, name: str, count: int) -> tuple[int, ...]:
         if not count:

@@ -148,6 +148,7 @@ class Node:
     def start(self) -> None:
         """Start the process and wait until it is ready; a crash before that is raised at once."""
         with self._operation(Operation.START):
+            self._end_left_behind()
             self._start()
 
     def stop(self, *, escalate: bool = False) -> Exit:
@@ -182,9 +183,16 @@ class Node:
                 refuse_outside(self.place.data_dir, self._run_dir)
             if self.alive:
                 _ = self._stop(escalate=False) if graceful else self._kill()
+            else:
+                self._end_left_behind()
             if cold and not self.service.keeps_data:
                 wipe(self.place.data_dir, self._run_dir)
             self._start()
+
+    def _end_left_behind(self) -> None:
+        """A process that ended by itself may have left children, on its ports and in its data folder."""
+        if self._handle is not None and self._state is not State.IDLE:
+            self._kill()
 
     def _start(self) -> None:
         self.place = replace(self.place, incarnation=self.place.incarnation + 1)

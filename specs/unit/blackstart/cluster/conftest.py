@@ -33,6 +33,9 @@ if "crash" in how:
 if "after" in how:
     while not (data.parent / f"{how['after']}.data" / "starts").exists():
         sys.exit(9)
+if "child" in how:
+    import subprocess
+    subprocess.Popen(["sleep", "600"])
 def ended(number, frame):
     print("asked to end", flush=True)
     if "deaf" in how:
@@ -60,7 +63,7 @@ server.serve_forever()
 def web(
     name: str = "web", *words: str, after: tuple[str, ...] = (), exit_codes: frozenset[int] = frozenset({0})
 ) -> ArgvService:
-    """The web server as a service; `words` change its manners: `crash=3`, `never=1`, `deaf=1`, `slow=0.5`, `code=4`."""
+    """The web server as a service; `words` change its manners: `crash=3`, `never=1`, `deaf=1`, `slow=0.5`, `code=4`, `child=1`."""
     return ArgvService(
         name=name,
         argv=(

@@ -15,9 +15,11 @@ import pytest
 from blackstart.cluster.lifecycle import ALLOWED, NodeBusy, Operation, State, check
 from blackstart.cluster.node import UnexpectedExit, WipeRefused, refuse_outside, wipe
 from blackstart.cluster.readiness import NodeNotReady
+from blackstart.cluster.waiting import Waiter, installed
 from blackstart.core.topology import ArgvService, Group, HttpReady
 from blackstart.net import StrangerListens
 from blackstart.process import StopEscalated
+from blackstart.process.strays import Sought, find
 from blackstart.record import read_journal
 
 from .conftest import SOON, die, get
@@ -130,12 +132,16 @@ def test_a_crash_before_ready_is_told_at_once_with_status_and_log(one: Callable[
     assert (node.state, node.alive) == (State.FAILED, False)
 
 
+@pytest.mark.parametrize(("factor", "budget"), [(1.0, "0.4 s"), (2.0, "0.8 s")])
 def test_a_node_that_is_never_ready_says_what_it_answered_and_is_not_left_running(
-    one: Callable[..., Cluster],
+    one: Callable[..., Cluster], factor: float, budget: str
 ) -> None:
-    node = one("never=1", ready=0.6).node("web-0")
-    with pytest.raises(
-        NodeNotReady, match=r"not ready within 0.6 s \(GET / answering 200; \d+ looks; last: 503"
+    node = one("never=1", ready=0.4).node("web-0")
+    with (
+        installed(Waiter(factor=factor)),
+        pytest.raises(
+            NodeNotReady, match=rf"not ready within {budget} \(GET / answering 200; \d+ looks; last: 503"
+        ),
     ):
         node.start()
     assert not node.alive
@@ -204,6 +210,25 @@ def test_a_process_that_ended_unasked_reads_died_and_can_be_started_again(
     assert "exit status 7" in node.describe_death()
     node.start()
     assert (node.state, node.incarnation) == (State.READY, 2)
+
+
+@pytest.mark.parametrize("end", ["start", "restart", "cold restart", "end"])
+def test_what_a_process_that_ended_by_itself_left_running_is_ended_before_anything_else(
+    one: Callable[..., Cluster], end: str
+) -> None:
+    cluster = one("child=1")
+    node = cluster.node("web-0")
+    node.start()
+    die(node)
+    left = node.handle.members()
+    assert len(left) == 1, "the control: its child outlived it"
+    if end == "end":
+        cluster.end()
+    elif end == "start":
+        node.start()
+    else:
+        node.restart(cold=end.startswith("cold"))
+    assert find(Sought(run=cluster.run.id), left) == [], "the child of the dead one is still there"
 
 
 def test_a_paused_node_is_alive_and_answers_nobody_until_resumed(one: Callable[..., Cluster]) -> None:
