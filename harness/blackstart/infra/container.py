@@ -68,15 +68,13 @@ def usable_engine(image: str) -> Engine:
             remedy="start one (ci/system does, as root), or DOCKER_HOST, or --postgres embedded",
         )
     if not engine.has_image(image):
-        here = ", ".join(tag for tag in engine.images() if "postgres" in tag)
-        remedy = f"docker pull {image}" + (
-            f", or {IMAGE_VARIABLE}= one that is there: {here}" if here else ""
-        )
+        here = [tag for tag in engine.images() if "postgres" in tag]
+        remedy = " or ".join(f"{IMAGE_VARIABLE}={tag}" for tag in here or ["an image it has"])
         raise InfraError(
             "image",
             image,
             wrong=f"is not on the engine at {engine.address}, and none is pulled in a run",
-            remedy=remedy,
+            remedy=f"{remedy}, or docker pull {image}",
         )
     return engine
 

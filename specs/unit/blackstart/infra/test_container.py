@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -113,9 +114,30 @@ def test_an_image_that_is_not_there_is_not_pulled_but_told(
     monkeypatch.setenv(IMAGE_VARIABLE, "blackstart/no-such-image:1")
     with pytest.raises(InfraError, match="image=blackstart/no-such-image:1: is not on the engine") as caught:
         usable_engine(image_name())
-    assert "try: docker pull blackstart/no-such-image:1" in str(caught.value)
-    assert have in str(caught.value), "an image that would do is not named"
+    assert "or docker pull blackstart/no-such-image:1" in str(caught.value)
+    assert f"{IMAGE_VARIABLE}={have}" in str(caught.value), "what to set is not said"
     assert usable_engine(have) == engine
+
+
+@pytest.mark.parametrize(
+    ("tags", "said"),
+    [
+        (
+            ("debian:12", "me/postgres:18"),
+            "try: BLACKSTART_POSTGRES_IMAGE=me/postgres:18, or docker pull x:1",
+        ),
+        (("debian:12",), "try: BLACKSTART_POSTGRES_IMAGE=an image it has, or docker pull x:1"),
+    ],
+)
+def test_the_remedy_for_a_missing_image_says_what_to_set(
+    tags: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine is a double: what a real one has differs from machine to machine."""
+    played = SimpleNamespace(address="unix:///e", has_image=lambda _: False, images=lambda: tags)
+    monkeypatch.setattr(provider, "find_engine", lambda: played)
+    with pytest.raises(InfraError) as caught:
+        usable_engine("x:1")
+    assert str(caught.value).endswith(said)
 
 
 def test_without_an_engine_a_container_is_an_error_and_nothing_else_is_taken(
