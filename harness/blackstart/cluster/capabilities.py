@@ -4,7 +4,7 @@
 |---|---|
 | `container` | an engine answers and has the Postgres image |
 | `netns` | a network namespace can be made |
-| `strace` | strace may trace a child |
+| `strace` | strace may attach to a process that runs already |
 | `faketime` | libfaketime is installed |
 | `go` | a Go tool chain is installed |
 | `browser` | a Chromium is installed |
@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import threading
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,8 +26,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _TRY_S = 5.0
-_FAKETIME = ("/usr/lib/*/faketime/libfaketime.so.1", "/usr/lib*/faketime/libfaketime.so.1")
+_FAKETIME = (
+    "usr/lib/*/faketime/libfaketime.so.1",
+    "usr/lib/faketime/libfaketime.so.1",
+    "usr/lib64/faketime/libfaketime.so.1",
+    "usr/local/lib/faketime/libfaketime.so.1",
+)
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+_ROOT = Path("/")
 
 
 @cache
@@ -38,6 +45,11 @@ def lacking(name: str) -> str | None:
 def all_lacking() -> dict[str, str]:
     """Every capability that is not here, with the reason."""
     return {name: reason for name in CAPABILITIES if (reason := lacking(name)) is not None}
+
+
+def find_faketime(root: Path = _ROOT) -> Path | None:
+    """Where Debian and others put libfaketime, or `None`."""
+    return next((path for place in _FAKETIME for path in sorted(root.glob(place))), None)
 
 
 def _container() -> str | None:
@@ -60,12 +72,26 @@ def _netns() -> str | None:
 
 
 def _strace() -> str | None:
-    return _tried("strace", "-f", "-e", "trace=none", "-o", os.devnull, "true")
+    """To trace a child of one's own is allowed where to attach to another process is not, and attaching is what is needed."""
+    if shutil.which("strace") is None:
+        return "strace is not on PATH"
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as target:
+        argv = ["strace", "-f", "-e", "trace=none", "-o", os.devnull, "-p", str(target.pid)]
+        with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE) as tracing:
+            too_late = threading.Timer(_TRY_S, tracing.kill)
+            too_late.start()
+            assert tracing.stderr is not None
+            said = tracing.stderr.readline().decode(errors="replace").strip()
+            too_late.cancel()
+            tracing.kill()
+        target.kill()
+    return (
+        None if said.endswith("attached") else f"{' '.join(argv)}: {said or f'no word within {_TRY_S:g} s'}"
+    )
 
 
 def _faketime() -> str | None:
-    found = any(any(Path("/").glob(pattern.lstrip("/"))) for pattern in _FAKETIME)
-    return None if found else "libfaketime.so.1 is not installed"
+    return None if find_faketime() else "libfaketime.so.1 is not installed"
 
 
 def _go() -> str | None:

@@ -48,11 +48,15 @@ _GRAVEST_FIRST = (
 
 @dataclass(frozen=True)
 class PhaseResult:
-    """One phase of one spec: `setup`, `call` or `teardown` with `passed`, `failed` or `skipped`, and its text."""
+    """One phase of one spec: `setup`, `call` or `teardown` with `passed`, `failed` or `skipped`, and its text.
+
+    `machine` says what the machine did meanwhile that may have caused a failure; empty for nothing.
+    """
 
     phase: str
     outcome: str
     text: str = ""
+    machine: str = ""
 
 
 @dataclass(frozen=True)
@@ -82,10 +86,17 @@ def judge_spec(phases: Iterable[PhaseResult]) -> SpecVerdict:
         if phase.outcome == "skipped":
             product = product or Verdict.SKIPPED
         elif phase.phase == "call":
-            product = Verdict.PASSED if phase.outcome == "passed" else Verdict.FAILED
+            product = _of_call(phase)
         elif phase.outcome == "failed":
             harness.append(f"{phase.phase}: {phase.text}")
     return SpecVerdict(product, tuple(harness))
+
+
+def _of_call(phase: PhaseResult) -> Verdict:
+    """What held, held; a failure the machine may have caused proves nothing either way."""
+    if phase.outcome == "passed":
+        return Verdict.PASSED
+    return Verdict.INCONCLUSIVE if phase.machine else Verdict.FAILED
 
 
 def gravest(verdicts: Iterable[Verdict]) -> Verdict:

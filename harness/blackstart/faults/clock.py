@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from blackstart.cluster.capabilities import find_faketime
 from blackstart.core.fault import Evidence, Finding
 from blackstart.faults.fault import Fault
 from blackstart.process.errors import HarnessFailure
@@ -23,21 +24,9 @@ from blackstart.process.errors import HarnessFailure
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-_PLACES = (
-    "usr/lib/*/faketime/libfaketime.so.1",
-    "usr/lib/faketime/libfaketime.so.1",
-    "usr/lib64/faketime/libfaketime.so.1",
-    "usr/local/lib/faketime/libfaketime.so.1",
-)
 _SHARED = Path("/dev/shm")  # noqa: S108 - where the C library keeps shared memory, by name
 _LEFTOVER = re.compile(r"faketime_shm_(\d+)|sem\.faketime_sem_(\d+)")
 _TRUE = "+0"
-_ROOT = Path("/")
-
-
-def find_library(root: Path = _ROOT) -> Path | None:
-    """Where Debian and others put libfaketime, or `None`."""
-    return next((path for place in _PLACES for path in sorted(root.glob(place))), None)
 
 
 def sweep_leftovers(folder: Path = _SHARED) -> int:
@@ -59,7 +48,7 @@ class ClockFile:
     """The offset of one node's wall clock, in a file that outlives its incarnations."""
 
     def __init__(self, path: Path, *, library: Path | None = None) -> None:
-        found = library or find_library()
+        found = library or find_faketime()
         if found is None:
             raise HarnessFailure(
                 "clock: libfaketime.so.1 is not installed; try: apt-get install faketime, or ci/system"

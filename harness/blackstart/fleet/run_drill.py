@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import httpx2
 
+from blackstart.cluster.stall import StallWatch
 from blackstart.core.commands import ExitCode
 from blackstart.core.redact import redact
 from blackstart.fleet.arguments import options_of, postgres_of, run_dir_of, seed_of
@@ -16,7 +17,6 @@ from blackstart.fleet.checks import Check, Finding, Report, carry_out
 from blackstart.fleet.drill import Drill
 from blackstart.fleet.fleet import Fleet
 from blackstart.fleet.rehearsal import Interrupted, Rehearsal, drawn_seed, interruptible, say, setting_up
-from blackstart.fleet.stall import StallWatch
 from blackstart.record import identity_of
 
 if TYPE_CHECKING:

@@ -31,11 +31,16 @@ class SpecRecord:
         return "passed" if self.outcomes.get("call") == "passed" else "unfinished"
 
     @property
+    def inconclusive(self) -> str:
+        """What the machine did that may have caused the failure; empty for nothing."""
+        return str(self.facts.get("inconclusive", ""))
+
+    @property
     def verdicts(self) -> list[Verdict]:
         """The product's and the harness's, both."""
         told = []  # xdist reports a spec whose worker died with the phase "???"
         if self.outcomes.get("call") in {"passed", "failed"}:
-            told.append(Verdict(self.outcomes["call"]))
+            told.append(Verdict.INCONCLUSIVE if self.inconclusive else Verdict(self.outcomes["call"]))
         elif "skipped" in self.outcomes.values():
             told.append(Verdict.SKIPPED)
         if "failed" in {self.outcomes.get(phase) for phase in ("setup", "teardown", "???")}:

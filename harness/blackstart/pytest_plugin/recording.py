@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from blackstart.cluster.stall import StallWatch
 from blackstart.cluster.waiting import Waiter, installed
 from blackstart.core.gate import CAPABILITIES
 from blackstart.core.verdicts import PhaseResult, judge_spec
 from blackstart.pytest_plugin.host import host_of
-from blackstart.pytest_plugin.markers import held_ids, is_marked, needed_capabilities
+from blackstart.pytest_plugin.markers import held_ids, is_marked, needed_capabilities, uses_the_run
 from blackstart.pytest_plugin.options import options_of
-from blackstart.pytest_plugin.stash import CLUSTERS, PHASES
+from blackstart.pytest_plugin.stash import CLUSTERS, PHASES, STALL
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
 _LONGEST_TEXT = 8000
+_STALL_EVERY_S = 0.1
+_STALL_BOUND_S = 2.0
+"""A machine that stood still this long may have been late for anything; scaled as the waits are."""
 
 
 class Recording:
@@ -38,7 +43,12 @@ class Recording:
             self._host.write("wait", spec=spec, outcome=outcome, **data)
 
         self._host.write("mark", spec=spec, text="spec begins")
-        with installed(Waiter(factor=self._options.time_factor, sink=waited)):
+        factor = self._options.time_factor
+        with ExitStack() as stack:
+            stack.enter_context(installed(Waiter(factor=factor, sink=waited)))
+            if uses_the_run(item):
+                watch = StallWatch(every_s=_STALL_EVERY_S, bound_s=_STALL_BOUND_S * factor)
+                item.stash[STALL] = stack.enter_context(watch)
             result = yield
         self._host.write("mark", spec=spec, text="spec ends")
         return result
@@ -77,6 +87,8 @@ class Recording:
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """What the controller of an xdist session has to know about the spec travels with its report."""
         report = yield
+        watch = item.stash.get(STALL, None)
+        machine = watch.take() if watch is not None else ""
         skipped_for = [name for name in needed_capabilities(item) if report.skipped and _names(report, name)]
         report.blackstart = {  # type: ignore[attr-defined]  # xdist carries whatever a report holds, as JSON
             "marked": is_marked(item),
@@ -86,14 +98,20 @@ class Recording:
             "cluster": bool(CLUSTERS in item.stash) or item.get_closest_marker("cluster") is not None,
             "run": str(self._host.folder) if self._host.folder else None,
         }
-        self._journal(item, report, call)
+        if machine:
+            self._host.write("mark", spec=item.nodeid, phase=report.when, text=machine)
+        if machine and report.failed and report.when == "call":
+            report.blackstart["inconclusive"] = machine
+        self._journal(item, report, call, machine=machine)
         return report
 
-    def _journal(self, item: pytest.Item, report: pytest.TestReport, call: pytest.CallInfo[None]) -> None:
+    def _journal(
+        self, item: pytest.Item, report: pytest.TestReport, call: pytest.CallInfo[None], *, machine: str
+    ) -> None:
         """The product's verdict is written as soon as it is known; what follows joins it and never replaces it."""
         phases = item.stash.setdefault(PHASES, [])
         text = "" if report.passed else str(report.longreprtext)[:_LONGEST_TEXT]
-        phase = PhaseResult(report.when, report.outcome, text)
+        phase = PhaseResult(report.when, report.outcome, text, machine)
         phases.append(phase)
         verdict = judge_spec([phase])
         if verdict.product is not None and (phase.phase == "call" or report.skipped):

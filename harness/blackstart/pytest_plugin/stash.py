@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from blackstart.cluster.stall import StallWatch
 from blackstart.core.verdicts import PhaseResult
 
 PHASES = pytest.StashKey[list[PhaseResult]]()
@@ -13,6 +14,10 @@ PHASES = pytest.StashKey[list[PhaseResult]]()
 
 CLUSTERS = pytest.StashKey[list[Any]]()
 """The clusters the item's fixtures started."""
+
+
+STALL = pytest.StashKey[StallWatch]()
+"""What watches the machine while the item runs, where it asked for real processes."""
 
 
 def failed_so_far(item: pytest.Item) -> bool:

@@ -47,8 +47,18 @@ class Summary:
             :_MOST_FAILURES
         ]:
             write(f"reproduce  ci/test {shlex.quote(nodeid)} --bs-seed {options.seed}")
+        for line in self._inconclusive():
+            write(f"INCONCLUSIVE {line}", yellow=True)
         for line in self._judging.against:
             write(f"FAILED     {line}", red=True)
+
+    def _inconclusive(self) -> list[str]:
+        """The failures the machine may have caused, named and counted: they are failures to pytest all the same."""
+        found = [record for record in self._judging.ledger.specs.values() if record.inconclusive]
+        told = [
+            f"{record.nodeid}: {record.inconclusive} while it failed" for record in found[:_MOST_FAILURES]
+        ]
+        return [*told, f"{len(found)} of the failed specs prove nothing either way"] if found else []
 
     def _ran_on(self) -> list[str]:
         """How many specs ran, on which Postgres, and how many of them on a container."""

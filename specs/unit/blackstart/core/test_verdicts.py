@@ -28,6 +28,15 @@ def test_an_error_in_tear_down_joins_the_products_verdict_and_never_replaces_it(
         assert not verdict.green
 
 
+def test_a_failure_while_the_machine_stood_still_is_inconclusive_and_a_pass_stays_one() -> None:
+    still = "the machine stood still for 4.5 s"
+    failed = judge_spec([PhaseResult("setup", "passed"), PhaseResult("call", "failed", "late", still)])
+    assert failed.product is Verdict.INCONCLUSIVE
+    assert not failed.green
+    assert judge_spec([PhaseResult("call", "passed", machine=still)]).product is Verdict.PASSED
+    assert judge_spec([PhaseResult("call", "failed", "late")]).product is Verdict.FAILED
+
+
 def test_an_error_in_set_up_says_nothing_about_the_product() -> None:
     verdict = judge_spec([PhaseResult("setup", "failed", "no Postgres"), PhaseResult("teardown", "passed")])
     assert verdict.product is None

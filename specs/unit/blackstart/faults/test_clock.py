@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from blackstart.cluster.capabilities import find_faketime
 from blackstart.cluster.waiting import eventually
 from blackstart.core.fault import FaultNotConfirmed, Finding
 from blackstart.faults import standing
-from blackstart.faults.clock import ClockFile, ClockSkew, find_library, sweep_leftovers
+from blackstart.faults.clock import ClockFile, ClockSkew, sweep_leftovers
 from blackstart.process import HarnessFailure
 from blackstart.record import Journal
 
@@ -45,11 +46,11 @@ def fake_library(folder: Path) -> Path:
 def test_the_library_is_found_where_debian_puts_it_and_its_absence_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert find_library(tmp_path) is None
-    assert find_library(tmp_path) is None
+    assert find_faketime(tmp_path) is None
+    assert find_faketime(tmp_path) is None
     library = fake_library(tmp_path)
-    assert find_library(tmp_path) == library
-    monkeypatch.setattr("blackstart.faults.clock.find_library", lambda: None)
+    assert find_faketime(tmp_path) == library
+    monkeypatch.setattr("blackstart.faults.clock.find_faketime", lambda: None)
     with pytest.raises(
         HarnessFailure, match=r"libfaketime.so.1 is not installed; try: apt-get install faketime"
     ):

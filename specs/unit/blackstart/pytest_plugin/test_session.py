@@ -173,6 +173,41 @@ def test_a_broken_tear_down_never_replaces_the_products_verdict(
     assert [event.data["verdict"] for event in events(run, "run-end")] == ["failed"]
 
 
+STALLED = """
+from blackstart.pytest_plugin.stash import STALL
+def test_late(journal, request):
+    request.node.stash[STALL].saw(60.0)
+    assert 1 == 2
+def test_in_time_all_the_same(journal, request):
+    request.node.stash[STALL].saw(60.0)
+"""
+
+
+def test_a_failure_while_the_machine_stood_still_is_inconclusive_loud_and_not_green(
+    inner: Inner, pytester: pytest.Pytester
+) -> None:
+    result = inner(STALLED)
+    result.assert_outcomes(passed=1, failed=1)
+    assert result.ret == 1, "what proves nothing is not green"
+    run = latest(pytester)
+    assert verdicts(run, "::test_late") == ["inconclusive"]
+    assert verdicts(run, "::test_in_time_all_the_same") == ["passed"]
+    assert json.loads((run / "run.json").read_text())["verdict"] == "inconclusive"
+    told = [event for event in events(run, "mark") if "stood still" in event.data.get("text", "")]
+    assert [event.data["phase"] for event in told] == ["call", "call"]
+    result.stdout.fnmatch_lines(
+        [
+            "INCONCLUSIVE test_inner.py::test_late: the machine stood still for 59.9 s while it failed",
+            "INCONCLUSIVE 1 of the failed specs prove nothing either way",
+        ]
+    )
+    # the control: beside a failure the machine had no part in, the run has failed
+    beside = inner(STALLED + "def test_fails(journal): assert 1 == 2")
+    assert verdicts(latest(pytester), "::test_fails") == ["failed"]
+    assert json.loads((latest(pytester) / "run.json").read_text())["verdict"] == "failed"
+    beside.stdout.fnmatch_lines(["INCONCLUSIVE 1 of the failed specs prove nothing either way"])
+
+
 def test_a_failure_prints_the_command_that_shows_it_again_with_its_seed(inner: Inner) -> None:
     result = inner(STORIES, "--bs-seed", "4711")
     result.stdout.fnmatch_lines(["*reproduce*ci/test test_inner.py::test_fails --bs-seed 4711"])

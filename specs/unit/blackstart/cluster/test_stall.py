@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from blackstart.fleet.stall import StallWatch
+from blackstart.cluster.stall import StallWatch
 
 
 def test_a_sleep_within_the_bound_is_nothing_to_be_told() -> None:

@@ -1,0 +1,73 @@
+"""A capability is what was tried, not what is installed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from blackstart.cluster import capabilities
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+MAY_ATTACH = """#!/bin/sh
+for last; do :; done
+kill -0 "$last" || { echo "strace: nobody is there to attach to" >&2; exit 1; }
+[ "$6" = -p ] && echo "strace: Process $last attached" >&2
+exec cat /dev/zero >/dev/null
+"""
+MAY_ONLY_START = """#!/bin/sh
+for last; do :; done
+[ "$6" = -p ] || exec "$last"
+echo "strace: attach: ptrace(PTRACE_SEIZE, $last): Operation not permitted" >&2
+exit 1
+"""
+
+
+@pytest.fixture
+def strace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Puts a strace of a few lines before the machine's own."""
+
+    def put(script: str) -> None:
+        (tmp_path / "strace").write_text(script)
+        (tmp_path / "strace").chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+
+    return put
+
+
+def test_a_strace_that_may_only_trace_what_it_starts_is_not_here(strace: Callable[[str], None]) -> None:
+    strace(MAY_ONLY_START)
+    reason = capabilities._PROBES["strace"]()
+    assert reason is not None, "it may not attach, which is what specs do with it"
+    assert reason.endswith("Operation not permitted")
+
+
+def test_a_strace_that_attaches_to_a_running_process_is_here_and_nothing_is_left_running(
+    strace: Callable[[str], None],
+) -> None:
+    strace(MAY_ATTACH)
+    assert capabilities._PROBES["strace"]() is None
+
+
+def test_a_strace_that_says_nothing_is_given_up(
+    strace: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(capabilities, "_TRY_S", 0.05)
+    strace("#!/bin/sh\nexec cat /dev/zero >/dev/null\n")
+    reason = capabilities._PROBES["strace"]()
+    assert reason is not None
+    assert reason.endswith("no word within 0.05 s")
+
+
+def test_what_is_not_on_the_path_is_not_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for name in ("strace", "netns", "go", "browser"):
+        assert "on PATH" in (capabilities._PROBES[name]() or ""), name
+
+
+@pytest.mark.needs("strace")
+def test_the_machines_own_strace_is_asked_in_the_same_words() -> None:
+    assert capabilities._PROBES["strace"]() is None
