@@ -49,8 +49,11 @@ def test_a_server_like_postgres_is_asked_to_quit_and_its_children_are_found_by_f
     data.mkdir()
     handle = yard.spawn(*like_postgres(mark), cwd=data, ending=Ending.POSTGRES)
     handle.log.wait_for("up", within=WITHIN_S)
-    eventually(lambda: len(marked(mark)), 2, within=WITHIN_S)
-    child = next(pid for pid in marked(mark) if pid != handle.pid)
+    (child,) = eventually(
+        lambda: [pid for pid in marked(mark) if pid != handle.pid],
+        lambda seen: len(seen) == 1,
+        within=WITHIN_S,
+    )
     eventually(lambda: environ_of(child), {}, within=WITHIN_S)  # control: no tag would find it
     eventually(lambda: os.getsid(child), child, within=WITHIN_S)
     looks: list[list[int]] = []

@@ -98,6 +98,12 @@ def test_a_kill_ends_all_that_came_of_the_process(yard: Yard, family: str) -> No
     mark = new_mark()
     handle = yard.spawn(*families(mark)[family])
     eventually(lambda: len(marked(mark)), 2, within=WITHIN_S)
+    if family == "escaping":  # control: a signal to the group would not reach it any more
+        eventually(
+            lambda: [os.getsid(pid) == pid for pid in marked(mark) if pid != handle.pid],
+            [True],
+            within=WITHIN_S,
+        )
     death = handle.kill(within=WITHIN_S)
     assert marked(mark) == [], "a child outlived the kill"
     assert death.exit == Exit(signal=signal.SIGKILL)
