@@ -1,4 +1,4 @@
-"""`kill -9` of whoever runs the specs leaves nothing: not of pytest, not of one xdist worker, whose colleagues go on."""
+"""`kill -9` of whoever runs the specs leaves nothing: of pytest alone or with its workers, or of one worker of many."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from blackstart.cluster.waiting import eventually
+from blackstart.infra.engine import RUN_LABEL, Engine, find_engine
 from blackstart.process.procfs import cwd_of, pids
 from blackstart.process.strays import Sought, find
 from blackstart.record import Run
@@ -23,9 +24,11 @@ if TYPE_CHECKING:
 
 START_S = 90.0  # a pytest of its own, with its Postgres and a fleet, on a machine that runs others
 NOTHING_LEFT_S = 2.0  # what is promised
+CONTAINER_LEFT_S = 10.0  # what is promised of a container: its engine ends it
 KEPT = {".json", ".jsonl", ".log"}
 SPEC = """
-import os, pathlib, time, pytest
+import os, pathlib, pytest
+from blackstart import eventually
 
 @pytest.mark.cluster(frontends={frontends}, workers={workers})
 @pytest.mark.parametrize("name", {names})
@@ -33,21 +36,30 @@ def test_holds(fleet, name):
     folder = pathlib.Path({folder!r})
     (folder / f"{{name}}.draft").write_text(f"{{fleet.run.dir}}\\n{{os.getpid()}}")
     (folder / f"{{name}}.draft").rename(folder / f"{{name}}.up")
-    while not (folder / f"{{name}}.go").exists():
-        time.sleep(0.02)
+    eventually((folder / f"{{name}}.go").exists, True, within={within})
 """
 
 
 class Inner:
     """A pytest of its own over a spec that holds its fleet until it is let go."""
 
-    def __init__(self, folder: Path, *names: str, frontends: int, workers: int, xdist: int = 0) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *names: str,
+        frontends: int,
+        workers: int,
+        xdist: int = 0,
+        postgres: str = "embedded",
+    ) -> None:
         self.folder = folder
         spec = folder / "test_inner.py"
         spec.write_text(
-            SPEC.format(frontends=frontends, workers=workers, names=list(names), folder=str(folder))
+            SPEC.format(
+                frontends=frontends, workers=workers, names=list(names), folder=str(folder), within=START_S
+            )
         )
-        parallel = ["-n", str(xdist), "--dist", "loadscope", "--dist", "load"] if xdist else []
+        parallel = ["-n", str(xdist), "--dist", "load"] if xdist else []
         self.log = folder / "inner.log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
@@ -62,7 +74,7 @@ class Inner:
                         "--bs-run-dir",
                         str(folder / "logs"),
                     ),
-                    *("--rootdir", str(folder), "-c", os.devnull, *parallel),
+                    *("--rootdir", str(folder), "-c", os.devnull, "--bs-postgres", postgres, *parallel),
                 ],
                 cwd=folder,
                 env={name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")},
@@ -94,8 +106,10 @@ class Inner:
 
 
 @contextlib.contextmanager
-def _inner(folder: Path, *names: str, frontends: int, workers: int, xdist: int = 0) -> Iterator[Inner]:
-    inner = Inner(folder, *names, frontends=frontends, workers=workers, xdist=xdist)
+def _inner(
+    folder: Path, *names: str, frontends: int, workers: int, xdist: int = 0, postgres: str = "embedded"
+) -> Iterator[Inner]:
+    inner = Inner(folder, *names, frontends=frontends, workers=workers, xdist=xdist, postgres=postgres)
     try:
         yield inner
     finally:
@@ -125,6 +139,43 @@ def test_a_killed_pytest_leaves_no_process_behind(tmp_path: Path) -> None:
             within=NOTHING_LEFT_S,
         )
         eventually(Path(scratch).exists, False, within=NOTHING_LEFT_S)
+
+
+def test_a_killed_controller_of_parallel_workers_leaves_no_process_behind(tmp_path: Path) -> None:
+    with _inner(tmp_path, "one", "two", frontends=1, workers=1, xdist=2) as inner:
+        (run, one), (_, two) = inner.up("one"), inner.up("two")
+        scratch = str(run.facts()["scratch"])
+        # the control: the same looks see what both workers asked for, and the Postgres they share
+        assert len(find(Sought(run=run.id, user=one))) >= 3
+        assert len(find(Sought(run=run.id, user=two))) >= 3
+        assert _in_folder(scratch)
+        assert {one, two} <= set(pids())
+        inner.process.kill()
+        inner.process.wait()
+        eventually(
+            lambda: [*(stat.pid for stat in find(Sought(run=run.id))), *_in_folder(scratch)],
+            [],
+            within=NOTHING_LEFT_S,
+        )
+
+
+@pytest.mark.needs("container")
+def test_a_killed_controller_leaves_no_container_behind(tmp_path: Path) -> None:
+    with _inner(tmp_path, "one", "two", frontends=1, workers=1, xdist=2, postgres="container") as inner:
+        run, _ = inner.up("one")
+        engine = find_engine()
+        assert isinstance(engine, Engine), engine
+
+        def containers() -> list[str]:
+            found = engine.containers(label=f"{RUN_LABEL}={run.id}")
+            return [name for container in found for name in container["Names"]]
+
+        assert len(containers()) == 1, "the control: the engine lists it while it runs"
+        assert len(find(Sought(run=run.id))) >= 3
+        inner.process.kill()
+        inner.process.wait()
+        eventually(lambda: find(Sought(run=run.id)), [], within=NOTHING_LEFT_S)
+        eventually(containers, [], within=CONTAINER_LEFT_S)
 
 
 def test_a_killed_xdist_worker_takes_its_own_and_the_rest_of_the_run_finishes(tmp_path: Path) -> None:
