@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -87,6 +88,12 @@ def test_a_cold_restarted_replica_keeps_its_port_and_knows_every_session_from_be
 @pytest.mark.holds("B-189")
 @pytest.mark.cluster(frontends=2, workers=1, agents=1)
 def test_an_agent_holds_a_tunnel_like_a_worker_and_is_never_placed_on(fleet: Fleet) -> None:
+    # it is shown the very model the worker serves, so that what keeps it from being placed on is that it is an agent
+    node = fleet.node("agent-0")
+    model = Path(node.handle.environ["BLACKSTART_MODELS_DIR"]) / "babbler-0"
+    model.mkdir()
+    (model / "model.toml").write_text('backend = "babbler"\n')
+    node.restart()
     within = fleet.timings.start_s
     eventually(
         lambda: fleet.roster(via=1).value("agent-0", "presence"),
