@@ -147,6 +147,12 @@ UPDATE connections SET
 WHERE node_id = %(node_id)s
 """
 
+# The roster hears the boot that made the newest claim: a twin that registered later and died would otherwise leave a
+# node whose living process is told for ever that it was superseded.
+SPEAK_FOR_NODE = """
+UPDATE nodes SET boot_id = %(boot_id)s WHERE id = %(node_id)s AND boot_id <> %(boot_id)s
+"""
+
 # A departure names owner and epoch, and only a held row can depart: an empty owner would match rows that
 # departed long ago, and a fresh stamp would make them look freshly gone.
 RELEASE = """

@@ -86,7 +86,10 @@ class Membership:
         believes = self._contact.made(self._clock())
         settled = await registry.reassert(self._held())
         for node_id, epoch in settled.retaken:
-            _log.warning("ownership taken back: node=%s epoch=%d", node_id, epoch)
+            if self._held().get(node_id) == epoch:
+                _log.warning("ownership taken back: node=%s epoch=%d", node_id, epoch)
+            else:  # it ended, and was released, while its row was being read
+                await registry.release(node_id, epoch)
         for node_id, epoch in settled.orphaned:
             _log.warning("ownership without a session let go: node=%s epoch=%d", node_id, epoch)
         for node_id, epoch in settled.lost:

@@ -107,7 +107,7 @@ class Registry:
     # Ownership
 
     async def claim(self, node_id: str, *, seen_epoch: int, boot_id: str) -> Claim:
-        """Take a node for this replica at an epoch above everything it has seen.
+        """Take a node for this replica at an epoch above everything it has seen; its boot is the node's from here on.
 
         Claims on one node queue at its row. `EpochLeap` for a `seen_epoch` no restored database explains;
         `BootConflict` when another boot of the node is connected and took it only just now.
@@ -127,6 +127,7 @@ class Registry:
                 claims.TAKE,
                 {**self._me, "node_id": node_id, "epoch": epoch, "boot_id": boot_id, "conflict": conflict},
             )
+            await connection.execute(claims.SPEAK_FOR_NODE, {"node_id": node_id, "boot_id": boot_id})
         superseded = None
         if standing.held:
             superseded = Superseded(

@@ -30,11 +30,11 @@ def main() -> int:
 def _run(settings: FrontendSettings) -> int:
     # Wrong settings are told before these, which take most of a start.
     from inference_fleet.frontend.server import serve  # noqa: PLC0415
-    from inference_fleet.store import DatabaseTooOld, StoreError  # noqa: PLC0415
+    from inference_fleet.store import DatabaseRefused, DatabaseTooOld, StoreError  # noqa: PLC0415
 
     try:
         return asyncio.run(serve(settings))
-    except DatabaseTooOld as error:
+    except (DatabaseRefused, DatabaseTooOld) as error:
         return _say(f"BLACKSTART_DATABASE_URL=***: {error}", BAD_SETTINGS)
     except StoreError as error:
         return _say(f"BLACKSTART_DATABASE_URL=***: {error}", FAILED)

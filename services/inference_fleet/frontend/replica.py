@@ -191,7 +191,10 @@ async def open_replica(settings: FrontendSettings, *, port: int) -> AsyncIterato
 
 
 async def _open_database(settings: FrontendSettings) -> Database:
-    """The database with its schema ready; one that is still coming up is waited for, up to `start_s`."""
+    """The database with its schema ready; one that is still coming up is waited for, up to `start_s`.
+
+    A verdict (a wrong password, a server too old) is not waited on.
+    """
     timings = settings.timings
     deadline = Deadline.after(timings.start_s)
     while True:
@@ -199,10 +202,10 @@ async def _open_database(settings: FrontendSettings) -> Database:
             await migrate(settings.database_url, timings=timings)
             return await Database.open(settings.database_url, timings=timings, name=settings.instance_id)
         except DatabaseUnavailable as error:
-            if deadline.remaining_s < timings.reconnect_backoff_max_s:
+            if deadline.remaining_s < timings.instance_beat_s:
                 raise
             _log.warning("the database is not there yet: %s", error)
-        await asyncio.sleep(timings.reconnect_backoff_max_s)
+        await asyncio.sleep(timings.instance_beat_s)
 
 
 async def _leave(replica: Replica) -> None:

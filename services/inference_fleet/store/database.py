@@ -16,7 +16,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import DictRow, dict_row
 from psycopg_pool import AsyncConnectionPool
 
-from inference_fleet.store.errors import DatabaseTooOld, DatabaseUnavailable
+from inference_fleet.store.errors import DatabaseRefused, DatabaseTooOld, DatabaseUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -85,7 +85,9 @@ class Database:
 
     @classmethod
     async def open(cls, url: str, *, timings: Timings, name: str) -> Self:
-        """Connect once to see that it works (`DatabaseUnavailable`, `DatabaseTooOld`), then open the pool.
+        """Connect once to see that it works, then open the pool.
+
+        `DatabaseUnavailable` is an outage; `DatabaseRefused` and `DatabaseTooOld` are verdicts.
 
         `name` is shown by the server as `application_name`.
         """
@@ -173,7 +175,7 @@ def connection_options(url: str, *, timings: Timings, name: str) -> tuple[str, s
     try:
         given = conninfo_to_dict(url)
     except psycopg.ProgrammingError:
-        raise DatabaseUnavailable(
+        raise DatabaseRefused(
             "the database URL cannot be read; try: postgresql://USER:PASSWORD@HOST:PORT/NAME"
         ) from None
     statement_ms = math.ceil(timings.database_statement_s * 1000)
@@ -203,6 +205,22 @@ def require_server_version(version: int, *, where: str) -> None:
         )
 
 
+def refuse_wrong_password(error: psycopg.Error, *, where: str) -> None:
+    """Raise `DatabaseRefused` when a connect failed because the server wants another password, or any at all.
+
+    A failed connect carries no SQLSTATE, so the server's words tell a wrong password from an outage after the login; a
+    server that speaks another language is taken for one that is out.
+    """
+    tried = error.pgconn
+    if tried is None or not (
+        tried.needs_password or (tried.used_password and "password authentication failed" in str(error))
+    ):
+        return
+    raise DatabaseRefused(
+        f"database {where} did not accept the user or the password; try: correct them in BLACKSTART_DATABASE_URL"
+    ) from None
+
+
 def _has_something_to_say(connection: _BoundedConnection) -> bool:
     """Whether an idle connection has unread bytes or an end of file, as one has whose server ended it."""
     poller = select.poll()
@@ -215,6 +233,7 @@ async def _outage(where: str) -> AsyncIterator[None]:
     try:
         yield
     except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+        refuse_wrong_password(error, where=where)
         raise DatabaseUnavailable(
             f"database {where} did not serve: {_text(error)}; try: check that it runs and that "
             "BLACKSTART_DATABASE_URL names it"

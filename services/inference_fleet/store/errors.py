@@ -14,6 +14,10 @@ class DatabaseUnavailable(StoreError):
     """
 
 
+class DatabaseRefused(StoreError):
+    """The settings for the database are wrong: its URL, or the password in it. Asking again gets the same answer."""
+
+
 class DatabaseTooOld(StoreError):
     """The server runs a Postgres this schema does not support."""
 

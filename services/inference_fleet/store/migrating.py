@@ -16,7 +16,7 @@ from importlib import resources
 import psycopg
 
 from inference_fleet.settings import Timings
-from inference_fleet.store.database import connection_options, require_server_version
+from inference_fleet.store.database import connection_options, refuse_wrong_password, require_server_version
 from inference_fleet.store.errors import DatabaseUnavailable, MigrationChanged
 
 # An arbitrary number that means "the schema of this product is being changed".
@@ -90,6 +90,7 @@ def migrate_sync(url: str, *, timings: Timings | None = None) -> None:
                         (migration.version, migration.name, migration.digest),
                     )
     except psycopg.OperationalError as error:
+        refuse_wrong_password(error, where=where)
         raise DatabaseUnavailable(
             f"database {where} could not be migrated: {' '.join(str(error).split())}; try: check that it runs and "
             "that the user of BLACKSTART_DATABASE_URL may create tables"

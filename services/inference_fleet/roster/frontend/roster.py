@@ -46,7 +46,7 @@ class NodeUnknown(LookupError):
 
 
 class BootSuperseded(Exception):
-    """A process speaks for a node that a later process has registered as."""
+    """A process speaks for a node that another one has registered as, or claimed, since."""
 
     def __init__(self, node_id: str, *, boot_id: str, current: str) -> None:
         super().__init__(

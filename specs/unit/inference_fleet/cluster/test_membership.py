@@ -110,6 +110,23 @@ def test_a_swept_replica_registers_again_and_takes_its_sessions_back(play: Play)
     play(story)
 
 
+def test_a_session_that_ends_while_its_row_is_read_is_not_taken_back_for_good(play: Play) -> None:
+    async def story(stage: Stage) -> None:
+        a = await stage.replica("a")
+        epoch = (await a.claim("n1", seen_epoch=0, boot_id=WORKER)).epoch
+        await a.release("n1", epoch)
+        looks = iter([{"n1": epoch}])  # the session ends right after the first look at the table
+        ended = Membership(a, held=lambda: next(looks, {}), on_lost=Held().on_lost)
+        await ended.beat()
+        assert await a.presence("n1") is Presence.RECONNECTING, "a session that ended holds its node"
+        held = Held()
+        held.sessions["n1"] = epoch
+        await beating(a, held).beat()
+        assert await a.presence("n1") is Presence.CONNECTED  # the control: one that lives takes its row back
+
+    play(story)
+
+
 def test_a_session_whose_epoch_moved_on_is_reported_once_closed(play: Play) -> None:
     async def story(stage: Stage) -> None:
         a, b = await stage.replica("a"), await stage.replica("b")

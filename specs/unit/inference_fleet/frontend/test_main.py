@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit, urlunsplit
 
 import httpx2
 import pytest
@@ -81,6 +82,17 @@ def test_a_database_that_does_not_answer_is_named_without_its_password(tmp_path:
     assert "127.0.0.1:1/none" in done.stderr.splitlines()[-1]
     assert "; try: " in done.stderr.splitlines()[-1]
     assert "hunter22" not in done.stderr
+
+
+def test_a_wrong_database_password_is_exit_2_at_once(url: str, tmp_path: Path) -> None:
+    right = urlsplit(url)
+    address = f"{right.username}:hunter22@{right.hostname}:{right.port}"
+    done = ended(tmp_path, BLACKSTART_DATABASE_URL=urlunsplit(right._replace(netloc=address)))
+    assert done.returncode == 2, done.stderr
+    (said,) = done.stderr.splitlines()
+    assert said.startswith("blackstart: BLACKSTART_DATABASE_URL=***: ")
+    assert "did not accept the user or the password; try: " in said
+    assert "hunter22" not in said
 
 
 def test_sigterm_ends_it_with_0_and_takes_its_row_along(url: str, tmp_path: Path) -> None:

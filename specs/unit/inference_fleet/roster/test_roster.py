@@ -114,6 +114,26 @@ def test_a_heartbeat_of_nobody_and_of_a_replaced_boot_are_told_apart(play: Play)
     play(story)
 
 
+def test_the_boot_of_the_newest_claim_speaks_for_its_node(play: Play) -> None:
+    async def story(stage: Stage) -> None:
+        a = await stage.replica("a")
+        node = await stage.node("worker", "one")
+        first = await a.claim(node, seen_epoch=0, boot_id=BOOT)
+        await stage.roster().register(stage.registration(boot="boot-twin"))
+        with pytest.raises(BootSuperseded, match=f"boot {BOOT} was superseded by boot boot-twin"):
+            await stage.roster().heartbeat(node, reported(boot=BOOT))
+        second = await a.claim(node, seen_epoch=first.epoch, boot_id="boot-twin")
+        await a.release(node, second.epoch)
+        await a.claim(node, seen_epoch=first.epoch, boot_id=BOOT)
+        heard = (await seen(stage, node)).boot_id
+        assert heard == BOOT, f"boot {heard} speaks for a node that boot {BOOT} holds"
+        await stage.roster().heartbeat(node, reported(boot=BOOT))
+        with pytest.raises(BootSuperseded, match=f"boot boot-twin was superseded by boot {BOOT}"):
+            await stage.roster().heartbeat(node, reported(boot="boot-twin"))
+
+    play(story)
+
+
 def test_a_boot_conflict_names_both_boots_for_as_long_as_it_is_recent(play: Play) -> None:
     async def story(stage: Stage) -> None:
         a = await stage.replica("a")

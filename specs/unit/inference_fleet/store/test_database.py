@@ -13,7 +13,14 @@ import psycopg
 import pytest
 
 from inference_fleet.settings import Timings
-from inference_fleet.store import Database, DatabaseTooOld, DatabaseUnavailable
+from inference_fleet.store import (
+    Database,
+    DatabaseRefused,
+    DatabaseTooOld,
+    DatabaseUnavailable,
+    StoreError,
+    migrate_sync,
+)
 from inference_fleet.store.database import connection_options, require_server_version
 
 if TYPE_CHECKING:
@@ -66,9 +73,30 @@ def test_a_database_that_is_not_there_is_unavailable_and_the_text_hides_the_pass
 
 
 def test_a_url_that_cannot_be_read_is_not_repeated() -> None:
-    with pytest.raises(DatabaseUnavailable) as caught:
+    with pytest.raises(DatabaseRefused) as caught:
         connection_options("postgresql://u:hunter22@h/x?nonsense=1", timings=Timings.drill(), name="s")
     assert "hunter22" not in str(caught.value)
+
+
+@pytest.mark.parametrize("password", [":hunter22", ""])
+def test_a_wrong_password_is_a_verdict_and_not_an_outage(url: str, password: str) -> None:
+    target = urlsplit(url)
+    wrong = urlunsplit(target._replace(netloc=f"{target.username}{password}@{target.hostname}:{target.port}"))
+
+    def opened() -> None:
+        asyncio.run(Database.open(wrong, timings=Timings.drill(), name="s"))
+
+    def migrated() -> None:
+        migrate_sync(wrong, timings=Timings.drill())
+
+    for way in (opened, migrated):
+        with pytest.raises(StoreError) as caught:
+            way()
+        said = str(caught.value)
+        assert isinstance(caught.value, DatabaseRefused), f"a wrong password counts as an outage: {said}"
+        assert "did not accept the user or the password" in said
+        assert "hunter22" not in said
+    migrate_sync(url, timings=Timings.drill())  # the control: with the right one it does
 
 
 def test_a_statement_past_its_limit_is_an_outage_and_never_an_empty_list(play: Play) -> None:
