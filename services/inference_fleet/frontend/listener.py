@@ -10,15 +10,14 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from inference_fleet.tunnel.dial import MAX_MESSAGE_BYTES
+from inference_fleet.tunnel.frontend import AbortableWebSocketProtocol
 
 if TYPE_CHECKING:
     import asyncio
 
     from uvicorn._types import ASGISendEvent
-    from websockets.http11 import Request
 
 SILENT_AT_ONCE = 1024
 HEADER_BYTES = 64 * 1024
@@ -48,14 +47,20 @@ class GuardedHttp(HttpToolsProtocol):
         self._timer = self.loop.call_later(self.header_s, self._too_slow)
 
     def data_received(self, data: bytes) -> None:
-        """Count header bytes until the headers are complete."""
+        """Count header bytes until the headers are complete; a body that came with them in one piece is none."""
+        if self not in self.silent:
+            super().data_received(data)
+            return
+        room = HEADER_BYTES - self._unread
+        self._unread += len(data)
+        super().data_received(data[:room])
+        if len(data) <= room or self.transport.is_closing():
+            return
         if self in self.silent:
-            self._unread += len(data)
-            if self._unread > HEADER_BYTES:
-                _log.info("hanging up on %s: headers past %d bytes", self.client, HEADER_BYTES)
-                self.transport.abort()
-                return
-        super().data_received(data)
+            _log.info("hanging up on %s: headers past %d bytes", self.client, HEADER_BYTES)
+            self.transport.abort()
+        elif self.transport.get_protocol() is self:  # an upgraded connection is another protocol's by now
+            super().data_received(data[room:])
 
     def on_message_begin(self) -> None:
         """A request begins; on a kept connection the clock starts again."""
@@ -91,24 +96,14 @@ def guarded_http(*, header_s: float) -> type[GuardedHttp]:
     return type("GuardedHttp", (GuardedHttp,), {"header_s": header_s, "silent": set()})
 
 
-class TunnelWebSocket(WebSocketsSansIOProtocol):
+class TunnelWebSocket(AbortableWebSocketProtocol):
     """WebSockets whose route can drop the transport, and whose refusal before the upgrade is no error."""
-
-    def handle_connect(self, event: Request) -> None:
-        """Offer the route `blackstart.abort`."""
-        super().handle_connect(event)
-        scope = getattr(self, "scope", None)
-        if scope is not None:
-            scope["extensions"]["blackstart.abort"] = self._abort
 
     async def send(self, message: ASGISendEvent) -> None:
         """A denial that has been sent completes the handshake; otherwise uvicorn logs it as a broken application."""
         await super().send(message)
         if self.initial_response is not None and self.close_sent:
             self.handshake_complete = True
-
-    def _abort(self) -> None:
-        self.transport.abort()
 
 
 def uvicorn_options(*, header_s: float) -> dict[str, Any]:

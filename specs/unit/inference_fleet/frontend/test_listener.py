@@ -71,6 +71,20 @@ def test_headers_past_the_cap_are_hung_up_on(url: str, tmp_path: Path) -> None:
     asyncio.run(story())
 
 
+def test_a_body_that_comes_in_one_piece_with_its_headers_is_no_header(url: str, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with served(url, tmp_path) as front:
+            reader, writer = await connect(front)
+            body = b"x" * (2 * listener.HEADER_BYTES)
+            head = f"POST /api/auth/login HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+            writer.write(head.encode() + body)
+            answer = await asyncio.wait_for(reader.readline(), TIMINGS.start_s)
+            assert answer.startswith(b"HTTP/1.1 413 "), f"the body was taken for headers: {answer!r}"
+            writer.close()
+
+    asyncio.run(story())
+
+
 def test_silent_connections_are_few_and_the_rest_of_the_server_goes_on(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
