@@ -113,11 +113,19 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
     return error_response(ApiError("invalid", error.detail, headers=headers))
 
 
-async def on_database_unavailable(_request: Request, error: Exception) -> Response:
-    """The database is out: nothing is said about what was asked for, tunnels stay up, asking again is right."""
+def database_out(error: Exception) -> ApiError:
+    """The database is out: nothing is said about what was asked for, tunnels stay up, asking again is right.
+
+    Where it is and what it said is for our own log: whoever asked may not be authenticated yet.
+    """
     _log.warning("a request met an outage of the database: %s", error)
     text = "the database does not answer, so this cannot be looked up now; open tunnels are unaffected"
-    return error_response(ApiError("database_unavailable", text, headers=retry_after(1)))
+    return ApiError("database_unavailable", text, headers=retry_after(1))
+
+
+async def on_database_unavailable(_request: Request, error: Exception) -> Response:
+    """Starlette's handler for `DatabaseUnavailable`."""
+    return error_response(database_out(error))
 
 
 async def on_failure(request: Request, error: Exception) -> Response:

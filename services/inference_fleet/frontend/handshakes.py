@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from starlette.websockets import WebSocketDisconnect
 
-from inference_fleet.frontend.errors import ApiError, error_response, retry_after
+from inference_fleet.frontend.errors import ApiError, database_out, error_response, retry_after
 from inference_fleet.store import DatabaseUnavailable
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ async def handshake(replica: Replica) -> AsyncIterator[None]:
         async with asyncio.timeout(limit_s):
             yield
     except DatabaseUnavailable as error:
-        raise ApiError("database_unavailable", str(error), headers=retry_after(1)) from None
+        raise database_out(error) from None
     except TimeoutError:
         raise ApiError(
             "unavailable", f"the handshake took longer than {limit_s:g} s", headers=retry_after(1)

@@ -11,7 +11,7 @@ from inference_fleet.frontend import gate
 from inference_fleet.frontend.answers import json_response
 from inference_fleet.frontend.errors import ApiError
 from inference_fleet.roster.frontend import NodeUnknown
-from inference_fleet.store import list_reaps
+from inference_fleet.store import MOST_REAPS, list_reaps
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from inference_fleet.frontend.replica import Replica
     from inference_fleet.roster.frontend import NodeView
-
-_REAPS_AT_ONCE = 1000
 
 
 async def list_nodes(request: Request) -> Response:
@@ -66,8 +64,9 @@ async def reaps(request: Request) -> Response:
     """`GET /api/reaps[?limit=]`: the newest first."""
     await gate.require_fleet_reader(request)
     text = request.query_params.get("limit", "200")
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) <= _REAPS_AT_ONCE:
-        raise ApiError("invalid", f"limit={text[:20]}: must be from 1 to {_REAPS_AT_ONCE}")
+    whole = text.isascii() and text.isdigit() and len(text) <= len(str(MOST_REAPS))
+    if not whole or not 1 <= int(text) <= MOST_REAPS:
+        raise ApiError("invalid", f"limit={text[:20]}: must be from 1 to {MOST_REAPS}")
     return json_response(await list_reaps(gate.replica_of(request).db, limit=int(text)))
 
 

@@ -59,6 +59,7 @@ def test_what_is_not_there_is_named_in_the_same_shape(url: str, tmp_path: Path) 
                 ("GET", "/api/nodes/unknown/explain", 404, "node_not_found"),
                 ("GET", "/api/reaps?limit=0", 400, "invalid"),
                 ("GET", "/api/reaps?limit=lots", 400, "invalid"),
+                ("GET", "/api/reaps?limit=000000001001", 400, "invalid"),
             ):
                 reply = await front.http.request(method, path)
                 assert (reply.status_code, reply.json()["error"]["code"]) == (status, code), path
