@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     Send = Callable[[Event], Awaitable[None]]
 
 
+DRAIN_LIMIT = 16 * 1024 * 1024
+"""How much of a refused body is read to its end; the frontends pass on half of that at most."""
+
+
 class BodyTooLarge(Exception):
     """A request body past its limit."""
 
@@ -27,16 +31,25 @@ class ClientGone(Exception):
 
 
 async def read_body(receive: Receive, *, limit: int) -> bytes:
-    """The request's whole body."""
+    """The request's whole body.
+
+    One past `limit` is read on and forgotten, up to `DRAIN_LIMIT`, before it is `BodyTooLarge`: a connection that is
+    closed on unread bytes is reset, and the reset overtakes the answer that says why.
+    """
     body = bytearray()
+    size = 0
     while True:
         event = await receive()
         if event["type"] == "http.disconnect":
             raise ClientGone
-        body += event.get("body", b"")
-        if len(body) > limit:
+        piece = event.get("body", b"")
+        size += len(piece)
+        if size <= limit:
+            body += piece
+        ended = not event.get("more_body", False)
+        if size > limit and (ended or size > DRAIN_LIMIT):
             raise BodyTooLarge(limit)
-        if not event.get("more_body", False):
+        if ended:
             return bytes(body)
 
 

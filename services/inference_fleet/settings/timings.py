@@ -70,6 +70,7 @@ class Timings:
     # Model processes on a worker
     backend_start_s: float = 60.0
     backend_stop_s: float = 10.0
+    backend_silent_s: float = 120.0
     backend_probe_s: float = 5.0
     backend_poll_s: float = 0.2
     backend_restart_min_s: float = 1.0
@@ -145,6 +146,7 @@ class Timings:
             body_read_s=5.0,
             backend_start_s=20.0,
             backend_stop_s=3.0,
+            backend_silent_s=8.0,
             backend_probe_s=2.0,
             backend_poll_s=0.03,
             backend_restart_min_s=0.1,

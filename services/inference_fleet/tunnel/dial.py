@@ -47,7 +47,7 @@ class ClientCarrier:
         self._connection = connection
 
     async def receive(self) -> bytes | None:
-        """The next binary message; a text message is a broken peer."""
+        """The next message's bytes; whether they are yamux is the session's to say, a text message's too."""
         try:
             message = await self._connection.recv(decode=False)
         except ConnectionClosed:

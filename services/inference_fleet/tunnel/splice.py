@@ -39,15 +39,16 @@ async def splice(
     *,
     stall_s: float,
     count: Callable[[int], None] | None = None,
+    heard: Callable[[], None] | None = None,
 ) -> Spliced:
     """Join two transports and own their end: both are closed when this returns, also when it is cancelled.
 
     An end of file passes on as a half-close and the other direction goes on. An error of one side resets the
     other at once, so neither waits for a peer that is gone. When one direction is over and the other is stuck
     because its receiver stopped reading, it is cut after `stall_s` without a byte moving. `count` is told of
-    every chunk. Slow receivers are waited for by not reading their sender, so nothing piles up here.
+    every chunk, `heard` that the right side said something. Slow receivers are waited for by not reading their sender, so nothing piles up here.
     """
-    joint = _Joint(left, right, stall_s=stall_s, count=count)
+    joint = _Joint(left, right, stall_s=stall_s, count=count, heard=heard)
     try:
         await joint.done
         return joint.result()
@@ -65,6 +66,7 @@ class _Joint:
         *,
         stall_s: float,
         count: Callable[[int], None] | None,
+        heard: Callable[[], None] | None,
     ) -> None:
         loop = self.loop = asyncio.get_running_loop()
         self.done: asyncio.Future[None] = loop.create_future()
@@ -77,7 +79,7 @@ class _Joint:
         self._moved = False
         self._unflushed_bytes = 1 << 62
         self.left = _Half(self, "left", left)
-        self.right = _Half(self, "right", right)
+        self.right = _Half(self, "right", right, heard=heard)
         self.left.other, self.right.other = self.right, self.left
         for half in (self.left, self.right):
             half.take_over()
@@ -166,7 +168,14 @@ class _Half(asyncio.Protocol):
 
     other: _Half
 
-    def __init__(self, joint: _Joint, name: str, transport: asyncio.Transport) -> None:
+    def __init__(
+        self,
+        joint: _Joint,
+        name: str,
+        transport: asyncio.Transport,
+        *,
+        heard: Callable[[], None] | None = None,
+    ) -> None:
         self.joint = joint
         self.name = name
         self.transport = transport
@@ -174,6 +183,7 @@ class _Half(asyncio.Protocol):
         self.over = False
         self.lost = False
         self.blocked = False
+        self.heard = heard
 
     def take_over(self) -> None:
         parked = None if isinstance(self.transport, Stream) else self.transport.get_protocol()
@@ -188,6 +198,8 @@ class _Half(asyncio.Protocol):
         self.joint.moved()
         if self.joint.count is not None:
             self.joint.count(len(data))
+        if self.heard is not None:
+            self.heard()
         self.other.transport.write(data)
 
     def eof_received(self) -> bool:

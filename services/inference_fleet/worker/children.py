@@ -77,7 +77,7 @@ class Child:
         """SIGKILL and reap, without the loop's help: for the way out of a cancelled supervisor."""
         if self.alive:
             self._signal(signal.SIGKILL)
-            self._process.wait()
+            os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
             self._on_exit()
 
     def _on_exit(self) -> None:
@@ -85,8 +85,9 @@ class Child:
             return
         self._loop.remove_reader(self._pidfd)
         os.close(self._pidfd)
+        # whatever it started and left in its group; once it is reaped, the number may be a stranger's
+        self._signal(signal.SIGKILL)
         self._process.wait()
-        self._signal(signal.SIGKILL)  # whatever it started and left in its group
         self._over.set()
 
     def _signal(self, number: signal.Signals) -> None:

@@ -4,7 +4,7 @@
 |----------|------------|----------|---------|----------|----------|
 | IDLE     | STARTING   |          |         |          | STOPPED  |
 | STARTING |            | READY    | WAITING | ENDING   | STOPPING |
-| READY    |            |          | WAITING |          | STOPPING |
+| READY    |            |          | WAITING | ENDING   | STOPPING |
 | ENDING   |            |          | WAITING |          | STOPPING |
 | WAITING  | STARTING   |          |         |          | STOPPED  |
 | STOPPING |            |          | STOPPED |          |          |
@@ -52,6 +52,7 @@ STEPS: dict[tuple[Phase, Step], Phase] = {
     (Phase.STARTING, Step.LATE): Phase.ENDING,
     (Phase.STARTING, Step.STOP): Phase.STOPPING,
     (Phase.READY, Step.EXITS): Phase.WAITING,
+    (Phase.READY, Step.LATE): Phase.ENDING,
     (Phase.READY, Step.STOP): Phase.STOPPING,
     (Phase.ENDING, Step.EXITS): Phase.WAITING,
     (Phase.ENDING, Step.STOP): Phase.STOPPING,

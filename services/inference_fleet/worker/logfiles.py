@@ -65,6 +65,8 @@ class LogFolder:
                 return file.read().decode(errors="replace").strip()
         except FileNotFoundError:
             return ""
+        except OSError as error:
+            return f"(its output cannot be read: {error.strerror})"
 
     def _files(self) -> list[tuple[str, int, Path]]:
         if not self.path.is_dir():

@@ -164,7 +164,13 @@ class Worker:
         return TunnelLoop(
             identity=identity,
             rotation=Rotation(settings.frontend_urls, node_name=settings.node_name),
-            on_stream=serve_streams(node=identity.node_id, seen=seen, resolve=resolve, timings=self._timings),
+            on_stream=serve_streams(
+                node=identity.node_id,
+                seen=seen,
+                resolve=resolve,
+                timings=self._timings,
+                heard=self._supervisor.heard,
+            ),
             seen=seen,
             epochs=epochs,
             timings=self._timings,

@@ -8,6 +8,7 @@ import itertools
 import logging
 import os
 import random
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from inference_fleet.roster.wire import ModelReport
 from inference_fleet.settings import Deadline
 from inference_fleet.worker.children import Child
 from inference_fleet.worker.lifecycle import REPORTED, SERVING, Ladder, Phase, Step, after
+from inference_fleet.worker.liveness import falls_silent
 from inference_fleet.worker.logfiles import LogFolder
 from inference_fleet.worker.ports import PortBlock, PortsExhausted, listens
 from inference_fleet.worker.probe import status_of
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
     from inference_fleet.backends.manifest import Manifest
     from inference_fleet.settings import WorkerSettings
+    from inference_fleet.tunnel.worker import Target
 
 _log = logging.getLogger("blackstart.worker")
 
@@ -69,6 +72,7 @@ class Supervisor:
         self._settings = settings
         self._timings = settings.timings
         self._draw = draw
+        self._heard: Counter[int] = Counter()
         self._ports = PortBlock(settings.port_base, settings.port_max)
         self._logs = LogFolder(settings.data_dir / "logs")
         self._numbers = itertools.count(self._logs.last_number() + 1)
@@ -84,6 +88,10 @@ class Supervisor:
             model.phase in SERVING and model.port == port and model.process_key == process_key
             for model in self.models
         )
+
+    def heard(self, target: Target) -> None:
+        """What listens there said something on a stream."""
+        self._heard[target[1]] += 1
 
     def count(self, phase: Phase) -> int:
         """How many models stand there."""
@@ -134,6 +142,7 @@ class Supervisor:
             return await self._live_on(model, port)
         finally:
             self._ports.give_back(port)
+            self._heard.pop(port, None)
 
     async def _live_on(self, model: Model, port: int) -> float:
         number = next(self._numbers)
@@ -151,7 +160,7 @@ class Supervisor:
         try:
             if await self._becomes_ready(model, child):
                 ready_at = loop.time()
-                await _first(child.exited(), self._stopping.wait())
+                await _first(child.exited(), self._stopping.wait(), self._falls_silent(model, child))
             if child.alive:
                 await self._end(model, child)
             if not self._stopping.is_set():
@@ -204,6 +213,23 @@ class Supervisor:
                 return
             await asyncio.sleep(self._timings.backend_poll_s)
 
+    async def _falls_silent(self, model: Model, child: Child) -> None:
+        """Return once a ready process says nothing any more: it hangs, and is to be ended."""
+        port, path, silent_s = model.port, model.manifest.ready_path, self._timings.backend_silent_s
+
+        async def answers(within_s: float) -> bool:
+            return await status_of(port, path, within_s=within_s) is not None
+
+        await falls_silent(answers, lambda: self._heard[port], silent_s=silent_s)
+        if child.alive and not self._stopping.is_set():
+            _log.warning(
+                "model %s: %s hangs: nothing came from it for backend_silent_s (%g s); it is ended",
+                model.name,
+                model.process_key,
+                silent_s,
+            )
+            self._step(model, Step.LATE)
+
     async def _end(self, model: Model, child: Child) -> None:
         if self._stopping.is_set():
             self._step(model, Step.STOP)
@@ -221,7 +247,14 @@ class Supervisor:
             for model in self.models:
                 _, _, number = model.process_key.rpartition("#")
                 if number and self._logs.oversized(model.name, int(number)):
-                    await asyncio.to_thread(self._logs.cut, model.name, int(number))
+                    await self._cut_log(model, int(number))
+
+    async def _cut_log(self, model: Model, number: int) -> None:
+        """A full disk may keep a file from being cut; it must not end the models."""
+        try:
+            await asyncio.to_thread(self._logs.cut, model.name, number)
+        except OSError as error:
+            _log.warning("%s could not be cut: %s", self._logs.file(model.name, number), error)
 
 
 async def _first(*waits: Coroutine[Any, Any, object]) -> None:

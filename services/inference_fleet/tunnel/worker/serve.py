@@ -7,6 +7,7 @@ out, because it was cancelled or because it ran short itself, is `not-served`.
 from __future__ import annotations
 
 import errno
+import functools
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -39,6 +40,7 @@ _log = logging.getLogger(__name__)
 
 Target: TypeAlias = tuple[str, int]
 Resolve: TypeAlias = Callable[[str, str, str | None], Target | Refusal]
+Heard: TypeAlias = Callable[[Target], None]
 
 _OWN_WANT: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL})
 
@@ -55,21 +57,28 @@ class SeenEpoch:
 
 
 def serve_streams(
-    *, node: str, seen: SeenEpoch, resolve: Resolve, timings: Timings
+    *, node: str, seen: SeenEpoch, resolve: Resolve, timings: Timings, heard: Heard | None = None
 ) -> Callable[[Stream], Awaitable[None]]:
     """A session's `on_stream` for one worker.
 
-    `resolve(tag, target, process_key)` gives the loopback `(host, port)` or the refusal to answer with.
+    `resolve(tag, target, process_key)` gives the loopback `(host, port)` or the refusal to answer with; `heard` is
+    told whenever a target says something on a stream.
     """
 
     async def serve(stream: Stream) -> None:
-        await serve_stream(stream, node=node, seen=seen, resolve=resolve, timings=timings)
+        await serve_stream(stream, node=node, seen=seen, resolve=resolve, timings=timings, heard=heard)
 
     return serve
 
 
 async def serve_stream(
-    stream: Stream, *, node: str, seen: SeenEpoch, resolve: Resolve, timings: Timings
+    stream: Stream,
+    *,
+    node: str,
+    seen: SeenEpoch,
+    resolve: Resolve,
+    timings: Timings,
+    heard: Heard | None = None,
 ) -> None:
     """Serve one stream to its end; every failure before the splice is answered with its refusal."""
     try:
@@ -85,7 +94,8 @@ async def serve_stream(
         refuse_stream(stream, Refusal.NOT_SERVED, f"the worker failed before it could look: {error!r}")
         raise
     accept_stream(stream)
-    spliced = await splice(stream, service, stall_s=timings.splice_stall_s)
+    said = None if heard is None else functools.partial(heard, target)
+    spliced = await splice(stream, service, stall_s=timings.splice_stall_s, heard=said)
     if spliced.error is not None:
         _log.debug("stream %d: cut on the %s side: %s", stream.id, spliced.failed, spliced.error)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from inference_fleet.backends.asgi import BodyTooLarge, ClientGone, read_body, while_connected
+from inference_fleet.backends.asgi import DRAIN_LIMIT, BodyTooLarge, ClientGone, read_body, while_connected
 from inference_fleet.settings import Timings
 
 if TYPE_CHECKING:
@@ -42,6 +42,23 @@ def test_a_body_is_joined_from_its_parts_up_to_its_limit() -> None:
             await read_body(receiving(part(b"ab", more=True), part(b"cd")), limit=3)
         with pytest.raises(ClientGone):
             await read_body(receiving(part(b"ab", more=True), GONE), limit=3)
+
+    asyncio.run(story())
+
+
+def test_a_body_past_its_limit_is_read_to_its_end_before_it_is_refused() -> None:
+    async def story() -> None:
+        rest = [part(b"cd", more=True), part(b"ef")]
+        receive = receiving(part(b"ab", more=True), *rest)
+        with pytest.raises(BodyTooLarge):
+            await read_body(receive, limit=3)
+        asked_again = asyncio.ensure_future(receive())
+        await asyncio.sleep(0)
+        assert not asked_again.done(), "a refused body was left unread"
+        asked_again.cancel()
+        endless = receiving(part(b"x" * DRAIN_LIMIT, more=True), part(b"y", more=True))
+        with pytest.raises(BodyTooLarge):
+            await read_body(endless, limit=3)
 
     asyncio.run(story())
 

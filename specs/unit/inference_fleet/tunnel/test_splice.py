@@ -38,6 +38,7 @@ class Joined:
     task: asyncio.Future[asyncio.Task[None]]
     session: Piped
     counted: list[int]
+    heard: list[None]
 
 
 @asynccontextmanager
@@ -47,18 +48,35 @@ async def joined(serve: Serve, *, stall_s: float = STALL_S) -> AsyncIterator[Joi
     result: asyncio.Future[Spliced] = loop.create_future()
     task: asyncio.Future[asyncio.Task[None]] = loop.create_future()
     counted: list[int] = []
+    heard: list[None] = []
 
     async def handler(stream: Stream) -> None:
         current = asyncio.current_task()
         assert current is not None
         task.set_result(current)
         transport = await connect_loopback("127.0.0.1", port, within_s=TIMINGS.backend_connect_s)
-        result.set_result(await splice(stream, transport, stall_s=stall_s, count=counted.append))
+        spliced = await splice(
+            stream, transport, stall_s=stall_s, count=counted.append, heard=lambda: heard.append(None)
+        )
+        result.set_result(spliced)
 
     async with service(serve) as port, piped(on_server_stream=handler) as session:
         stream, seen = session.client.open_stream(), Collector()
         stream.set_protocol(seen)
-        yield Joined(stream, seen, result, task, session, counted)
+        yield Joined(stream, seen, result, task, session, counted, heard)
+
+
+def test_only_what_the_right_side_says_is_heard() -> None:
+    async def story() -> None:
+        async with joined(answer_after_eof) as join:
+            join.stream.write(bytes(1000))
+            await until(lambda: sum(join.counted) == 1000)
+            assert not join.heard, "the caller's bytes were taken for the service's"
+            join.stream.write_eof()
+            await within(join.seen.lost)
+            assert join.heard
+
+    asyncio.run(story())
 
 
 @pytest.mark.holds("B-28", "T-16")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import shutil
 import signal
@@ -19,6 +20,7 @@ from inference_fleet.backends.manifest import read_manifests
 from inference_fleet.backends.serving import listen
 from inference_fleet.settings.loopback import LOOPBACK
 from inference_fleet.worker.lifecycle import Phase
+from inference_fleet.worker.logfiles import LogFolder
 from inference_fleet.worker.probe import status_of
 from inference_fleet.worker.supervisor import Supervisor
 
@@ -201,6 +203,60 @@ def test_a_model_that_never_answers_is_ended_and_started_anew(
     asyncio.run(story())
     assert "no 2xx from /v1/models within backend_start_s (0.2 s)" in caplog.text
     assert not children(), "also what the command itself had started"
+
+
+def test_a_process_that_hangs_is_replaced_and_one_that_only_serves_slowly_is_not(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        home = Home(tmp_path, "http://f")
+        for name in ("hung", "slow"):
+            home.model(name)
+        quick = {"TIMING_BACKEND_SILENT_S": "1", "TIMING_BACKEND_STOP_S": "0.2"}
+        async with supervised(home, **quick) as supervisor:
+            await until(lambda: supervisor.count(Phase.READY) == 2)
+            models = {model.name: model for model in supervisor.models}
+            hung, slow = models["hung"], models["slow"]
+            before = {name: (model.port, model.process_key) for name, model in models.items()}
+            for port, _ in before.values():
+                _process_on(port).suspend()
+
+            def replaced() -> bool:
+                supervisor.heard((LOOPBACK, slow.port))  # a stream still has bytes from it
+                return hung.process_key != before["hung"][1] and hung.phase is Phase.READY
+
+            await until(replaced)
+            assert (slow.port, slow.process_key) == before["slow"], "a process that serves was ended"
+            assert supervisor.serves(*before["slow"])
+
+    asyncio.run(story())
+    assert "hung#" in caplog.text
+    assert "nothing came from it for backend_silent_s (1 s)" in caplog.text
+
+
+def _process_on(port: int) -> psutil.Process:
+    found = [child for child in psutil.Process().children() if str(port) in child.cmdline()]
+    assert len(found) == 1, found
+    return found[0]
+
+
+def test_a_log_that_cannot_be_cut_ends_no_model(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(LogFolder, "oversized", lambda *_: True)
+    monkeypatch.setattr(LogFolder, "cut", full)
+
+    async def story() -> None:
+        home = Home(tmp_path, "http://f")
+        home.model("m")
+        async with supervised(home, TIMING_HEARTBEAT_S="0.05") as supervisor:
+            await until(lambda: "could not be cut" in caplog.text)
+            await until(lambda: supervisor.count(Phase.READY) == 1)
+
+    asyncio.run(story())
 
 
 def test_a_stranger_who_answers_on_the_port_is_not_taken_for_the_model(tmp_path: Path) -> None:
