@@ -91,6 +91,7 @@ def test_a_drill_that_held_says_so_in_one_object_and_its_evidence_shows_the_kill
     assert (killed.incarnation, killed.data["signal"]) == (1, signal.SIGKILL)
     judged = [(event.data["check"], event.data["text"]) for event in _events(run, "verdict")]
     assert judged == [(check["id"], check["text"]) for check in told["checks"]]
+    assert {event.data["verdict"] for event in _events(run, "verdict")} == {"passed"}
     assert find(Sought(run=run.id)) == []
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
 _LARGEST_SEED = 2**63 - 1
+_LONGEST_SEED = len(str(_LARGEST_SEED))
 
 
 def add_run_arguments(parser: ArgumentParser) -> None:
@@ -63,7 +64,7 @@ def seed_of(arguments: Namespace) -> int | None:
     text = arguments.seed
     if text is None:
         return None
-    if text.isascii() and text.isdigit() and int(text) <= _LARGEST_SEED:
+    if text.isascii() and text.isdigit() and len(text) <= _LONGEST_SEED and int(text) <= _LARGEST_SEED:
         return int(text)
     raise BadInput("--seed", text, f"not a whole number from 0 to {_LARGEST_SEED}", remedy="--seed 7")
 

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from blackstart.core.commands import ExitCode
+from blackstart.core.verdicts import Verdict, gravest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +24,13 @@ class Finding(StrEnum):
     HELD = "HELD"
     FAILED = "FAILED"
     INCONCLUSIVE = "INCONCLUSIVE"
+
+
+VERDICT_OF = {
+    Finding.HELD: Verdict.PASSED,
+    Finding.FAILED: Verdict.FAILED,
+    Finding.INCONCLUSIVE: Verdict.INCONCLUSIVE,
+}
 
 
 class NotReached(Exception):
@@ -61,6 +69,11 @@ class Report:
     def count(self, finding: Finding) -> int:
         """How many came to this."""
         return sum(check.finding is finding for check in self.checks)
+
+    @property
+    def verdict(self) -> Verdict:
+        """In the journal's words; a drill in which nothing was checked is the harness's failure."""
+        return gravest(VERDICT_OF[check.finding] for check in self.checks)
 
     @property
     def exit_code(self) -> ExitCode:

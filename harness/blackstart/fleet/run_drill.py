@@ -13,7 +13,7 @@ from blackstart.cluster.stall import StallWatch
 from blackstart.core.commands import ExitCode
 from blackstart.core.redact import redact
 from blackstart.fleet.arguments import options_of, postgres_of, run_dir_of, seed_of
-from blackstart.fleet.checks import Check, Finding, Report, carry_out
+from blackstart.fleet.checks import VERDICT_OF, Check, Report, carry_out
 from blackstart.fleet.drill import Drill
 from blackstart.fleet.fleet import Fleet
 from blackstart.fleet.rehearsal import Interrupted, Rehearsal, drawn_seed, interruptible, say, setting_up
@@ -46,7 +46,7 @@ def run_drill(arguments: Namespace) -> int:
                 report = Report(
                     checks=tuple(checks), seconds=time.monotonic() - began, evidence=rehearsal.run.dir
                 )
-                rehearsal.finish(_verdict(report), seconds=report.seconds)
+                rehearsal.finish(report.verdict, seconds=report.seconds)
     except Interrupted as asked:
         sys.stderr.write(f"blackstart: {asked}: everything is ended; evidence: {rehearsal.run.dir}\n")
         return ExitCode.INTERRUPTED
@@ -76,7 +76,7 @@ def _make(options: FleetOptions, rehearsal: Rehearsal, checks: list[Check], *, s
                     "verdict",
                     spec=rehearsal.spec,
                     check=told.id,
-                    verdict=told.finding.lower(),
+                    verdict=str(VERDICT_OF[told.finding]),
                     text=told.text,
                 )
                 fleet.note(str(told))
@@ -92,9 +92,3 @@ def _postgres_gone(fleet: Fleet) -> str:
     if server.pid and identity_of(server.pid) is None:
         return f"Postgres (pid {server.pid}) ended by itself"
     return ""
-
-
-def _verdict(report: Report) -> str:
-    if report.count(Finding.FAILED):
-        return "failed"
-    return "inconclusive" if report.count(Finding.INCONCLUSIVE) else "passed"

@@ -24,6 +24,7 @@ SEED_INPUT = "blackstart_seed"
 
 _MOST_REPEATS = 10_000
 _LARGEST_SEED = 2**63 - 1
+_LONGEST_SHOWN = 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,9 +156,19 @@ def _integer(name: str, value: object, *, default: int, lowest: int, highest: in
     if value is None:
         return default
     text = str(value)
-    if text.isascii() and text.isdigit() and lowest <= int(text) <= highest:
+    if (
+        text.isascii()
+        and text.isdigit()
+        and len(text) <= len(str(highest))
+        and lowest <= int(text) <= highest
+    ):
         return int(text)
-    raise _refused(name, text, f"not a whole number from {lowest} to {highest}", f"{name}={max(lowest, 1)}")
+    raise _refused(
+        name,
+        text[:_LONGEST_SHOWN],
+        f"not a whole number from {lowest} to {highest}",
+        f"{name}={max(lowest, 1)}",
+    )
 
 
 def _factor(name: str, text: str | None) -> float:

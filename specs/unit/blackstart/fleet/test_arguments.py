@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         ),
         (["drill", "--seed", "-1"], "blackstart: --seed=-1: not a whole number from 0 to"),
         (["drill", "--seed", "9" * 30], "blackstart: --seed=9999"),
+        (["drill", "--seed", "9" * 5000], "not a whole number from 0 to"),
         (
             ["drill", "--postgres", "mysql"],
             "blackstart: --postgres=mysql: names no provider of Postgres; try: ",

@@ -45,6 +45,7 @@ def test_an_option_outranks_its_variable(tmp_path: Path) -> None:
         ("bs_repeat", "many", r"--bs-repeat=many"),
         ("bs_seed", "-1", r"--bs-seed=-1: not a whole number from 0"),
         ("bs_seed", "1e9", r"--bs-seed=1e9"),
+        ("bs_seed", "9" * 5000, r"--bs-seed=9+: not a whole number from 0"),
         ("bs_time_factor", "0", r"--bs-time-factor=0: not a number above 0; try: --bs-time-factor=2"),
         ("bs_time_factor", "nan", r"--bs-time-factor=nan"),
         ("bs_postgres", "mysql", r"--bs-postgres=mysql"),
