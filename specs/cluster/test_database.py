@@ -35,11 +35,17 @@ def test_when_postgres_is_restarted_under_load_claims_return_and_nothing_is_reap
     ]
     for stream in streams:
         stream.wait_for_text(within=timings.stream_open_s)
+    marks = {frontend.name: frontend.log.mark() for frontend in fleet.frontends}
     epochs = {worker: fleet.wait_owner(worker, 0).epoch for worker in (0, 1)}
     fleet.server.kill(Harm.KILL)
     with pytest.raises(psycopg.OperationalError):  # the control: it was away, for everybody
         psycopg.connect(fleet.database_url)
+    noticed = timings.instance_beat_s + timings.database_connect_s + timings.database_statement_s
+    for frontend in fleet.frontends:
+        frontend.log.wait_for("database-unavailable", after=marks[frontend.name], within=noticed)
     fleet.server.restart()
+    # a claim that was lost with the last writes is missed by whoever still holds the tunnel
+    fleet.records.rows("UPDATE connections SET owner = '', disconnected_at = clock_timestamp()")
     for stream in streams:
         chat = stream.wait(within=timings.request_s)
         assert chat.ok, f"a stream that needs no database ended {chat}"

@@ -60,6 +60,9 @@ def test_a_used_name_with_another_credential_is_refused_while_its_holder_lives_a
     fleet: Fleet,
 ) -> None:
     holder = fleet.node_id(0)
+    own = (fleet.worker(0).place.data_dir / "node-credential").read_text().strip()
+    boot = fleet.roster(via=0).value("worker-0", "boot_id")
+    assert _beat(fleet, holder, credential=own, boot=boot).status_code == 200  # the control for what follows
     refused = _register(fleet, "worker-0")
     assert refused.status_code == 409
     assert refused.json()["error"]["code"] == "name_taken"
@@ -79,7 +82,7 @@ def test_a_used_name_with_another_credential_is_refused_while_its_holder_lives_a
     reaps = fleet.get("/api/reaps", via=0).json()
     assert any("credential" in reap["action"] and reap["node_id"] == holder for reap in reaps), reaps
     # the one whose credential was replaced is nobody now
-    assert _beat(fleet, holder, credential="not-the-credential").status_code == 401
+    assert _beat(fleet, holder, credential=own, boot=boot).status_code == 401
 
 
 @pytest.mark.cluster(frontends=1, workers=1)
@@ -165,9 +168,9 @@ def _register(fleet: Fleet, name: str, *, token: Any = _OWN) -> httpx2.Response:
         return client.post("/api/node/register", json=body, headers=headers)
 
 
-def _beat(fleet: Fleet, node_id: str, *, credential: str) -> httpx2.Response:
+def _beat(fleet: Fleet, node_id: str, *, credential: str, boot: str) -> httpx2.Response:
     with client_of(fleet.frontend(0).url, within=fleet.timings.handshake_s) as client:
-        body = {"boot_id": secrets.token_hex(8), "models": [], "capacity": {}}
+        body = {"boot_id": boot, "models": [], "capacity": {}}
         return client.post(
             f"/api/node/{node_id}/heartbeat", json=body, headers={"Authorization": f"Bearer {credential}"}
         )
