@@ -53,7 +53,7 @@ def find_faketime(root: Path = _ROOT) -> Path | None:
 
 
 def _container() -> str | None:
-    from blackstart.infra.engine import find_engine  # noqa: PLC0415 - only where somebody asks for containers
+    from blackstart.infra.engine import EngineError, find_engine  # noqa: PLC0415 - only where somebody asks for containers
 
     engine = find_engine()
     if isinstance(engine, str):
@@ -63,7 +63,11 @@ def _container() -> str | None:
         from blackstart.infra.container import DEFAULT_IMAGE  # noqa: PLC0415 - brings a heavy client library
 
         image = DEFAULT_IMAGE
-    return None if engine.has_image(image) else f"the engine at {engine.address} has no image {image}"
+    try:
+        has_it = engine.has_image(image)
+    except EngineError as error:
+        return str(error)
+    return None if has_it else f"the engine at {engine.address} has no image {image}"
 
 
 def _netns() -> str | None:

@@ -63,12 +63,11 @@ class Fleet(Cluster):
         )
         super().__init__(topology, run=run, spawner=spawner, journal=journal, spec=spec)
         try:
+            self.clocks = {name: self._clock(name) for name in options.faketime}
             self.balancer = Balancer(spawner, run, spec=spec, backends=self._addresses())
         except BaseException:
             self._release()
             raise
-
-        self.clocks = {name: self._clock(name) for name in options.faketime}
 
     @property
     def database_url(self) -> str:

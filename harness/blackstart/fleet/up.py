@@ -79,7 +79,7 @@ def _stay(fleet: Fleet) -> str:
                 name = f"{node.name}.{node.incarnation}"
                 if name not in told:
                     told.add(name)
-                    sys.stderr.write(f"blackstart: {node.describe_death()}")
+                    sys.stderr.write(f"blackstart: {node.describe_death()}\n")
             time.sleep(_LOOK_EVERY_S)
     except Interrupted as asked:
         return str(asked)

@@ -49,9 +49,8 @@ class Recording:
             if uses_the_run(item):
                 watch = StallWatch(every_s=_STALL_EVERY_S, bound_s=_STALL_BOUND_S * factor)
                 item.stash[STALL] = stack.enter_context(watch)
-            result = yield
-        self._host.write("mark", spec=spec, text="spec ends")
-        return result
+            stack.callback(self._host.write, "mark", spec=spec, text="spec ends")
+            return (yield)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:

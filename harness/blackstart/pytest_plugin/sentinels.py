@@ -85,7 +85,7 @@ class Sentinels:
             return []
         gc.collect()  # a reference cycle that is closed by the collector is untidy, but nothing is left behind
         try:
-            Waiter().eventually(baseline.leaks, [], within=_SETTLE_S)
+            Waiter(factor=self._host.options.time_factor).eventually(baseline.leaks, [], within=_SETTLE_S)
         except WaitTimeout:
             return baseline.leaks()
         return []
