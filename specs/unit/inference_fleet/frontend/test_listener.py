@@ -78,7 +78,10 @@ def test_a_body_that_comes_in_one_piece_with_its_headers_is_no_header(url: str, 
             body = b"x" * (2 * listener.HEADER_BYTES)
             head = f"POST /api/auth/login HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
             writer.write(head.encode() + body)
-            answer = await asyncio.wait_for(reader.readline(), TIMINGS.start_s)
+            try:
+                answer = await asyncio.wait_for(reader.readline(), TIMINGS.start_s)
+            except ConnectionResetError:
+                answer = b""
             assert answer.startswith(b"HTTP/1.1 413 "), f"the body was taken for headers: {answer!r}"
             writer.close()
 

@@ -205,6 +205,7 @@ class TwoEnds(RuleBasedStateMachine):
                     if received > end.consumed[stream]:
                         end.mux.consumed(stream, received - end.consumed[stream])
                         end.consumed[stream] = received
+                        busy = True  # the credit for it has yet to travel
         self.bytes_are_in_order_and_within_credit()
         self.an_end_of_file_comes_after_all_the_data()
         for end in ends:
