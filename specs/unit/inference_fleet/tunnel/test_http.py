@@ -21,6 +21,7 @@ from inference_fleet.tunnel import (
 )
 from inference_fleet.tunnel.http import stream_client, tunnel_error
 from inference_fleet.tunnel.worker import SeenEpoch, serve_streams
+from inference_fleet.tunnel.yamux.wire import INITIAL_WINDOW
 
 from .linked import TIMINGS, serve, soon, until, within
 from .piped import Piped, piped
@@ -70,6 +71,31 @@ def test_a_request_and_its_response_pass_and_the_host_is_only_a_name() -> None:
             async with client.post("http://worker-1/echo", data=io.BytesIO(payload)) as response:
                 assert (response.status, response.headers["X-Host"]) == (200, "worker-1")
                 assert await response.read() == payload
+            await until(lambda: both.server.streams_open == 0)
+
+    asyncio.run(story())
+
+
+def test_an_answer_that_came_before_the_rest_of_the_request_could_go_is_used() -> None:
+    answer = b"HTTP/1.1 413 Too Large\r\nContent-Length: 8\r\nConnection: close\r\n\r\ntoo long"
+
+    async def story() -> None:
+        async def early(stream: Stream) -> None:
+            await stream.read_exactly(1, deadline=soon())
+            stream.write(answer)
+            await until(lambda: not stream.get_write_buffer_size())
+            stream.abort()  # the rest of the request has nowhere to go
+
+        async with piped(on_client_stream=early) as both:
+
+            async def open_stream() -> Stream:
+                return both.server.open_stream()
+
+            async with (
+                stream_client(open_stream) as client,
+                client.post("http://w/", data=io.BytesIO(bytes(4 * INITIAL_WINDOW))) as response,
+            ):
+                assert (response.status, await response.read()) == (413, b"too long")
             await until(lambda: both.server.streams_open == 0)
 
     asyncio.run(story())
