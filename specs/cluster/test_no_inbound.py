@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,18 +23,22 @@ CONNECT = re.compile(r"connect\(\d+, \{sa_family=AF_INET6?, .*?sin6?_port=htons\
 @pytest.mark.needs("strace")
 @pytest.mark.holds("B-50", "B-51")
 @pytest.mark.cluster(frontends=2, workers=2)
-def test_no_replica_ever_connects_to_a_workers_address(fleet: Fleet, tmp_path: Path) -> None:
+def test_no_replica_ever_connects_to_a_workers_address(
+    fleet: Fleet, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     timings = fleet.timings
     blocks = {port for worker in fleet.workers for port in worker.place.ports}
     traces = []
     for frontend in fleet.frontends:
         trace = tmp_path / f"{frontend.name}.strace"
-        fleet.spawner.spawn(
+        tracer = fleet.spawner.spawn(
             node=f"strace-{frontend.index}",
             argv=["strace", "-f", "-e", "trace=connect", "-o", str(trace), "-p", str(frontend.pid)],
             log_dir=fleet.run.spec_dir(fleet.spec),
             spec=fleet.spec,
-        ).log.wait_for("attached", within=timings.start_s)
+        )
+        request.addfinalizer(partial(tracer.kill, within=timings.shutdown_s))
+        tracer.log.wait_for("attached", within=timings.start_s)
         traces.append(trace)
     # everything that reaches a worker: chat both ways, a re-home, and chat after it
     for via in (0, 1):
