@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from inference_fleet.settings import SettingsError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
@@ -67,7 +69,7 @@ class Manifest:
 
 
 def read_manifests(models_dir: Path) -> tuple[Manifest, ...]:
-    """Every model of a folder, by name; the first wrong one raises `ManifestError`.
+    """Every model of a folder, by name; the first wrong one raises `ManifestError`, and no folder at all `SettingsError`.
 
     A folder that is not there holds no models, and neither does one without `model.toml`: models arrive later.
     """
@@ -75,7 +77,7 @@ def read_manifests(models_dir: Path) -> tuple[Manifest, ...]:
         _log.warning("%s does not exist: this worker serves no model", models_dir)
         return ()
     if not models_dir.is_dir():
-        raise ManifestError(models_dir, "BLACKSTART_MODELS_DIR", str(models_dir), "a folder of model folders")
+        raise SettingsError("BLACKSTART_MODELS_DIR", models_dir, "a folder of model folders")
     folders = sorted(
         folder for folder in models_dir.iterdir() if folder.is_dir() and not folder.name.startswith(".")
     )

@@ -1,6 +1,7 @@
-"""`python -m inference_fleet.frontend`: one replica, configured by `BLACKSTART_*` variables.
+"""`python -m inference_fleet.frontend [--help]`: one replica, configured by `BLACKSTART_*` variables.
 
-Exit status: 0 after SIGTERM, 1 when it failed or its database did not come up, 2 for settings it cannot use.
+Exit status: 0 after SIGTERM, 1 when it failed or its database did not come up, 2 for arguments and settings it
+cannot use.
 """
 
 from __future__ import annotations
@@ -11,20 +12,25 @@ import sys
 from urllib.parse import unquote, urlsplit
 
 from inference_fleet.settings import FrontendSettings, SettingsError
+from inference_fleet.settings.commands import Arguments, complain
 from inference_fleet.telemetry.logs import configure_logs
 
 FAILED = 1
-BAD_SETTINGS = 2
 
 
-def main() -> int:
+def main(argv: list[str] | None = None) -> int:
     """Read the settings, then serve until told to stop."""
+    Arguments(
+        prog="python -m inference_fleet.frontend",
+        description="One replica: workers dial it, clients ask it. All settings are BLACKSTART_* variables.",
+        settings=FrontendSettings,
+    ).parse_args(argv)
     try:
         settings = FrontendSettings.from_environ(os.environ)
         configure_logs(instance=settings.instance_id, secrets=_secrets(settings))
         return _run(settings)
     except SettingsError as error:
-        return _say(f"{error}; try: set {error.variable} to that, or unset it for its default", BAD_SETTINGS)
+        return complain(str(error))
 
 
 def _run(settings: FrontendSettings) -> int:
@@ -35,14 +41,9 @@ def _run(settings: FrontendSettings) -> int:
     try:
         return asyncio.run(serve(settings))
     except (DatabaseRefused, DatabaseTooOld) as error:
-        return _say(f"BLACKSTART_DATABASE_URL=***: {error}", BAD_SETTINGS)
+        return complain(f"BLACKSTART_DATABASE_URL=***: {error}")
     except StoreError as error:
-        return _say(f"BLACKSTART_DATABASE_URL=***: {error}", FAILED)
-
-
-def _say(text: str, status: int) -> int:
-    print(f"blackstart: {text}", file=sys.stderr)  # noqa: T201 -- one line for people, as every command of ours
-    return status
+        return complain(f"BLACKSTART_DATABASE_URL=***: {error}", FAILED)
 
 
 def _secrets(settings: FrontendSettings) -> list[str]:

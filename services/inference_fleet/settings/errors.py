@@ -1,4 +1,4 @@
-"""What a wrong setting is told: the variable, the value and what is allowed."""
+"""What a wrong setting is told: the variable, the value, what is allowed, and what to do."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ _SECRET_WORDS = ("TOKEN", "SECRET", "PASSWORD", "KEY")
 
 
 class SettingsError(ValueError):
-    """A setting that cannot be used; the text names variable, value and what is allowed, and hides secrets."""
+    """A setting that cannot be used; the text names variable, value, what is allowed and a remedy, and hides secrets."""
 
-    def __init__(self, variable: str, value: object, allowed: str) -> None:
-        """`variable` as in the environment, `value` as given, `allowed` in words a person can act on."""
+    def __init__(self, variable: str, value: object, allowed: str, *, remedy: str = "") -> None:
+        """`variable` as in the environment, `value` as given, `allowed` in words a person can act on.
+
+        `remedy` is named where the usual one, the allowed value or the default, would not help.
+        """
         self.variable = variable
         shown = "***" if value and any(word in variable for word in _SECRET_WORDS) else value
-        super().__init__(f"{variable}={shown}: must be {allowed}")
+        remedy = remedy or f"set {variable} to that, or unset it for its default"
+        super().__init__(f"{variable}={shown}: must be {allowed}; try: {remedy}")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
-from urllib.parse import urlsplit
 
 from inference_fleet.settings.errors import SettingsError
-from inference_fleet.settings.reading import Reader
+from inference_fleet.settings.reading import Reader, usable_url
 from inference_fleet.settings.timings import Timings
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class FrontendSettings:
     | `auto_approve_nodes` | `AUTO_APPROVE_NODES` | default true                                                    |
     | `data_dir`           | `DATA_DIR`           | default `./data`                                                |
     | `expose_route`       | `EXPOSE_ROUTE`       | adds `X-Blackstart-Node` and `-Route` to answers                |
-    | `trusted_proxies`    | `TRUSTED_PROXIES`    | networks whose `X-Forwarded-For` is believed                    |
+    | `trusted_proxies`    | `TRUSTED_PROXIES`    | networks whose `X-Forwarded-For` and `-Proto` are believed      |
     """
 
     database_url: str = field(repr=False)
@@ -74,10 +74,17 @@ class FrontendSettings:
 
 def _database_url(read: Reader) -> str:
     url = read.required("DATABASE_URL", "a postgresql:// URL the replicas share")
-    parts = urlsplit(url)
-    if parts.scheme not in {"postgresql", "postgres"} or not parts.hostname:
-        shown = f"{parts.scheme}://***" if parts.scheme else "***"
-        raise SettingsError(read.variable("DATABASE_URL"), shown, "a postgresql:// URL with a host")
+    scheme, _, rest = url.partition("://")
+    hosts = (
+        re.split(r"[/?#]", rest, maxsplit=1)[0].rpartition("@")[2].split(",")
+    )  # several, as libpq reads it
+    if scheme not in {"postgresql", "postgres"} or not all(usable_url(f"//{host}") for host in hosts):
+        raise SettingsError(
+            read.variable("DATABASE_URL"),
+            f"{scheme}://***" if rest and scheme.isalnum() else "***",
+            "a postgresql:// URL with a host and, where one is named, a port from 1 to 65535",
+            remedy="postgresql://USER:PASSWORD@HOST:PORT/NAME",
+        )
     return url
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from inference_fleet.settings.errors import SettingsError
 
@@ -40,7 +40,12 @@ class Reader:
         """Like `text`, but a missing value is an error that says what it is for."""
         value = self.text(name)
         if not value:
-            raise SettingsError(self.variable(name), "", f"set: {what}")
+            raise SettingsError(
+                self.variable(name),
+                "",
+                f"set: {what}",
+                remedy=f"set {self.variable(name)}; it has no default",
+            )
         return value
 
     def flag(self, name: str, *, default: bool) -> bool:
@@ -84,9 +89,14 @@ class Reader:
         value = self.required(name, what)
         urls = tuple(part.strip().rstrip("/") for part in value.split(",") if part.strip())
         for url in urls:
-            parts = urlsplit(url)
-            if parts.scheme not in schemes or not parts.hostname:
-                raise SettingsError(self.variable(name), url, f"URLs with {' or '.join(schemes)} and a host")
+            parts = usable_url(url)
+            if parts is None or parts.scheme not in schemes:
+                raise SettingsError(
+                    self.variable(name),
+                    url,
+                    f"URLs with {' or '.join(schemes)}, a host and, where one is named, a port from 1 to 65535",
+                    remedy=f"set {self.variable(name)} to the likes of {schemes[0]}://frontend.example:8080",
+                )
         return urls
 
     def name(self, name: str, default: str) -> str:
@@ -104,6 +114,16 @@ class Reader:
     def variable(name: str) -> str:
         """The full name of a variable."""
         return f"BLACKSTART_{name}"
+
+
+def usable_url(url: str) -> SplitResult | None:
+    """The parts of a URL with a host that could be dialled; None for one without, or with a port no host has."""
+    try:
+        parts = urlsplit(url)
+        dialable = bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port out of range, or brackets around what is no address
+        return None
+    return parts if dialable else None
 
 
 def _port(variable: str, value: str) -> int:

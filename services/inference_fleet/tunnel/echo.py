@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import signal
@@ -10,6 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from inference_fleet.settings import Timings
+from inference_fleet.settings.commands import BAD_INPUT, Arguments, complain
 from inference_fleet.tunnel.session import Session
 from inference_fleet.tunnel.tcp import TcpCarrier
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from inference_fleet.tunnel.stream import Stream
 
-_OK, _FAILED, _BAD_INPUT = 0, 1, 2
+_OK, _FAILED = 0, 1
 
 
 async def echo_stream(stream: Stream) -> None:
@@ -57,7 +57,7 @@ class _BadInputError(ValueError):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run until SIGTERM or Ctrl-C (status 0), or, as a client, until the session ends."""
-    parser = argparse.ArgumentParser(
+    parser = Arguments(
         prog="python -m inference_fleet.tunnel.echo",
         description="A bare yamux end over TCP that echoes every stream its peer opens.",
     )
@@ -73,11 +73,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         host, port = _address(options.tcp, role=options.role)
         return asyncio.run(_run(options.role, host, port))
     except _BadInputError as error:
-        _complain(str(error))
-        return _BAD_INPUT
+        return complain(str(error), BAD_INPUT)
     except OSError as error:
-        _complain(f"tcp={options.tcp}: {error}; try: another address, or start the peer")
-        return _FAILED
+        return complain(f"tcp={options.tcp}: {error}; try: another address, or start the peer", _FAILED)
 
 
 def _address(text: str, *, role: str) -> tuple[str, int]:
@@ -152,10 +150,6 @@ def _session(carrier: TcpCarrier, *, client: bool) -> Session:
 def _say(text: str) -> None:
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
-
-
-def _complain(text: str) -> None:
-    sys.stderr.write(f"echo: {text}\n")
 
 
 if __name__ == "__main__":

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from typing import TYPE_CHECKING
 
 from inference_fleet.settings import SettingsError, WorkerSettings
+from inference_fleet.settings.commands import Arguments, complain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 
 def main(argv: list[str] | None = None, *, environ: Mapping[str, str] = os.environ) -> int:
     """The exit code."""
-    parser = argparse.ArgumentParser(
-        prog="inference_fleet.worker",
+    parser = Arguments(
+        prog="python -m inference_fleet.worker",
         description="Serve models through a tunnel that this worker dials. All settings are BLACKSTART_* variables.",
+        settings=WorkerSettings,
     )
     parser.add_argument(
         "--healthcheck", action="store_true", help="ask the worker with these settings if it is ready"
@@ -26,7 +27,7 @@ def main(argv: list[str] | None = None, *, environ: Mapping[str, str] = os.envir
     try:
         settings = WorkerSettings.from_environ(environ)
     except SettingsError as error:
-        return _bad(error)
+        return complain(str(error))
     if options.healthcheck:
         from inference_fleet.worker.healthcheck import healthcheck  # noqa: PLC0415 - a probe runs often, alone
 
@@ -35,13 +36,8 @@ def main(argv: list[str] | None = None, *, environ: Mapping[str, str] = os.envir
 
     try:
         return start(settings)
-    except BadStart as error:
-        return _bad(error)
-
-
-def _bad(error: Exception) -> int:
-    sys.stderr.write(f"blackstart: {error}\n")
-    return 2
+    except (BadStart, SettingsError) as error:
+        return complain(str(error))
 
 
 if __name__ == "__main__":

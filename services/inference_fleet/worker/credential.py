@@ -54,7 +54,7 @@ def _load(path: Path) -> Credential:
     except OSError as error:
         raise CredentialError(
             f"BLACKSTART_NODE_CREDENTIAL_FILE={path}: cannot be read ({error.strerror}); "
-            "try: give it to the user this worker runs as"
+            "try: give it to the user this worker runs as, or name another file"
         ) from error
     secret = content.decode("ascii", errors="replace").strip()
     if not _SHAPE.fullmatch(secret):

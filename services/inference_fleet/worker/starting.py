@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from inference_fleet.backends.command import check_program
 from inference_fleet.backends.manifest import ManifestError, read_manifests
 from inference_fleet.backends.serving import PortTaken, listen
+from inference_fleet.settings import SettingsError
 from inference_fleet.settings.loopback import LOOPBACK
 from inference_fleet.telemetry.logs import configure_logs
 from inference_fleet.worker.credential import Credential, CredentialError, load_or_make
@@ -26,8 +27,9 @@ class BadStart(Exception):
 
 
 def start(settings: WorkerSettings) -> int:
-    """Check, then work until the end; the exit code."""
+    """Check, then work until the end; the exit code. What is wrong is a `BadStart` or a `SettingsError`."""
     configure_logs(instance=settings.node_name, secrets=[settings.registration_token])
+    _check_data_dir(settings)
     manifests = _manifests(settings)
     credential = _credential(settings)
     configure_logs(instance=settings.node_name, secrets=[settings.registration_token, credential.secret])
@@ -46,6 +48,18 @@ async def _work(
     return await Worker(settings, manifests=manifests, credential=credential, listener=listener).run()
 
 
+def _check_data_dir(settings: WorkerSettings) -> None:
+    """Whatever lies in it would be blamed otherwise."""
+    lowest = next(folder for folder in (settings.data_dir, *settings.data_dir.parents) if folder.exists())
+    if not lowest.is_dir():
+        raise SettingsError(
+            "BLACKSTART_DATA_DIR",
+            settings.data_dir,
+            f"a folder this process can write ({lowest} is a file)",
+            remedy="name another folder, or move that file away",
+        )
+
+
 def _manifests(settings: WorkerSettings) -> tuple[Manifest, ...]:
     if settings.node_type != "backend":
         return ()  # an agent runs no models, whatever lies in the folder
@@ -54,7 +68,7 @@ def _manifests(settings: WorkerSettings) -> tuple[Manifest, ...]:
         for manifest in manifests:
             check_program(manifest)
     except ManifestError as error:
-        raise BadStart(str(error)) from None
+        raise BadStart(f"{error}; try: that, or move the model out of {settings.models_dir}") from None
     return manifests
 
 
@@ -64,8 +78,11 @@ def _credential(settings: WorkerSettings) -> Credential:
     except CredentialError as error:
         raise BadStart(str(error)) from None
     except OSError as error:
+        in_data_dir = settings.credential_file.parent == settings.data_dir
+        name = "DATA_DIR" if in_data_dir else "NODE_CREDENTIAL_FILE"
+        path = settings.data_dir if in_data_dir else settings.credential_file
         raise BadStart(
-            f"BLACKSTART_NODE_CREDENTIAL_FILE={settings.credential_file}: cannot be made ({error.strerror}); "
+            f"BLACKSTART_{name}={path}: the node's credential cannot be made there ({error.strerror}); "
             "try: a folder this user may write to"
         ) from None
 

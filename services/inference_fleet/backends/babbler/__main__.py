@@ -9,10 +9,11 @@ from pathlib import Path
 
 from inference_fleet.backends.babbler.model import corpus, load
 from inference_fleet.backends.lifeline import end_with
+from inference_fleet.settings.commands import Arguments
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command's exit code: 0, 1 when the model is worse than knowing nothing or its port is taken."""
+    """The command's exit code: 0, 1 when the model is worse than knowing nothing, 2 for input it cannot use, as a taken port."""
     options = _parser().parse_args(argv)
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     if options.command == "evaluate":
@@ -34,8 +35,10 @@ def main(argv: list[str] | None = None) -> int:
     )
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="babbler", description="A small real language model.")
+def _parser() -> Arguments:
+    parser = Arguments(
+        prog="python -m inference_fleet.backends.babbler", description="A small real language model."
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("evaluate", help="held-out perplexity of the model and of the unigram model")
     serve = commands.add_parser("serve", help="answer chat requests on a loopback port")

@@ -14,6 +14,7 @@ from inference_fleet.backends.manifest import (
     read_manifest,
     read_manifests,
 )
+from inference_fleet.settings import SettingsError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -120,7 +121,8 @@ def test_folders_without_a_manifest_and_hidden_ones_are_passed_over(
 def test_a_folder_that_is_not_there_holds_no_models_and_a_file_is_no_folder(tmp_path: Path) -> None:
     assert read_manifests(tmp_path / "nowhere") == ()
     (tmp_path / "file").write_text("")
-    with pytest.raises(ManifestError, match="BLACKSTART_MODELS_DIR"):
+    said = rf"^BLACKSTART_MODELS_DIR={tmp_path}/file: must be a folder of model folders; try: "
+    with pytest.raises(SettingsError, match=said):
         read_manifests(tmp_path / "file")
 
 

@@ -15,6 +15,8 @@ import httpx2
 import pytest
 from specs.unit.inference_fleet.route.piped import TIMINGS, until
 
+from inference_fleet.frontend.__main__ import main
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -47,6 +49,7 @@ def ended(tmp_path: Path, **changes: str) -> subprocess.CompletedProcess[str]:
     [
         ("BLACKSTART_DATABASE_URL", ""),
         ("BLACKSTART_DATABASE_URL", "mysql://somebody:hunter22@host/db"),
+        ("BLACKSTART_DATABASE_URL", "postgresql://somebody:hunter22@host:70000/db"),
         ("BLACKSTART_LISTEN", "127.0.0.1:99999"),
         ("BLACKSTART_ADVERTISE_ADDRESS", "nowhere"),
         ("BLACKSTART_AUTH_REGISTRATION", "sometimes"),
@@ -65,6 +68,22 @@ def test_a_wrong_setting_is_exit_2_and_names_itself_and_the_remedy(
     assert last.startswith(f"blackstart: {variable}=")
     assert "; try: " in last
     assert "hunter22" not in done.stderr
+
+
+def test_help_shows_the_settings_and_an_unknown_argument_is_named(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["--help"])
+    assert caught.value.code == 0
+    assert "`TRUSTED_PROXIES`" in capsys.readouterr().out
+
+    with pytest.raises(SystemExit) as caught:
+        main(["--port", "80"])
+    assert caught.value.code == 2
+    assert capsys.readouterr().err == (
+        "blackstart: argument=--port 80: no such argument; try: python -m inference_fleet.frontend --help\n"
+    )
 
 
 def test_a_port_that_is_taken_is_exit_2_before_anything_else_is_asked(tmp_path: Path) -> None:

@@ -41,6 +41,10 @@ def test_an_empty_address_is_present_but_not_dialable_and_a_loopback_one_is_acce
         ("DATABASE_URL", ""),
         ("DATABASE_URL", "http://fleet:hunter22@db/fleet"),
         ("DATABASE_URL", "postgresql:///fleet"),
+        ("DATABASE_URL", "postgresql://fleet:hunter22@db:70000/fleet"),
+        ("DATABASE_URL", "postgresql://fleet:hunter22@db:0/fleet"),
+        ("DATABASE_URL", "postgresql://fleet:hunter22@db:5432,other:70000/fleet"),
+        ("DATABASE_URL", "postgresql://fleet:hunter22@[db/fleet"),
         ("LISTEN", "8080"),
         ("INSTANCE_ID", "x" * 300),
         ("INSTANCE_ID", "a\u202eb"),
@@ -54,6 +58,15 @@ def test_a_wrong_value_names_its_variable_and_no_secret(name: str, value: str) -
     with pytest.raises(SettingsError, match=f"BLACKSTART_{name}") as caught:
         read(**{name: value})
     assert "hunter22" not in str(caught.value)
+    assert "; try: " in str(caught.value)
+
+
+def test_a_database_may_have_several_hosts_or_no_port() -> None:
+    for good in (
+        "postgresql://db/fleet",
+        "postgres://u:p%40w@[::1]:5432,other:1,third/fleet?sslmode=require",
+    ):
+        assert read(DATABASE_URL=good).database_url == good
 
 
 def test_secrets_are_not_in_the_printed_settings() -> None:

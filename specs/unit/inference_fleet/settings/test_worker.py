@@ -35,7 +35,16 @@ def test_its_own_server_listens_before_its_first_model_process() -> None:
 
 def test_urls_lose_their_slash_and_wrong_ones_are_named() -> None:
     assert read(FRONTEND_URLS="http://a:1/, https://b:2").frontend_urls == ("http://a:1", "https://b:2")
-    for wrong in ("", "a:1", "ftp://a", "http://"):
+    for wrong in (
+        "",
+        "a:1",
+        "ftp://a",
+        "http://",
+        "http://f:99999",
+        "http://f:0",
+        "http://a,http://f:x",
+        "http://[f",
+    ):
         with pytest.raises(SettingsError, match="BLACKSTART_FRONTEND_URLS"):
             read(FRONTEND_URLS=wrong)
 

@@ -111,7 +111,7 @@ def test_a_wrong_address_names_the_flag_the_value_and_the_remedy(
 ) -> None:
     assert main(argv) == 2
     stderr = capsys.readouterr().err
-    assert stderr.startswith("echo: tcp=")
+    assert stderr.startswith("blackstart: tcp=")
     assert text in stderr
     assert "; try: " in stderr
 
@@ -121,7 +121,9 @@ def test_unknown_or_missing_flags_are_bad_input(argv: list[str], capsys: pytest.
     with pytest.raises(SystemExit) as caught:
         main(argv)
     assert caught.value.code == 2
-    assert "usage:" in capsys.readouterr().err
+    stderr = capsys.readouterr().err
+    assert stderr.startswith("blackstart: argument=")
+    assert stderr.endswith("; try: python -m inference_fleet.tunnel.echo --help\n")
 
 
 def test_nobody_to_connect_to_is_an_error_that_says_so(capsys: pytest.CaptureFixture[str]) -> None:

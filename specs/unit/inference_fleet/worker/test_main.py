@@ -103,14 +103,46 @@ def test_a_wrong_setting_is_named_and_exits_with_2(
     home = Home(tmp_path, "http://f")
 
     assert main([], environ=home.environ(**{setting: value})) == 2
-    assert f"BLACKSTART_{setting}" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert said.startswith(f"blackstart: BLACKSTART_{setting}=")
+    assert "; try: " in said
+
+
+def test_help_shows_the_settings_and_an_unknown_argument_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = Home(tmp_path, "http://f")
+    with pytest.raises(SystemExit) as caught:
+        main(["--help"], environ=home.environ())
+    assert caught.value.code == 0
+    assert "`NODE_CREDENTIAL_FILE`" in capsys.readouterr().out
+
+    with pytest.raises(SystemExit) as caught:
+        main(["--health"], environ=home.environ())
+    assert caught.value.code == 2
+    assert capsys.readouterr().err == (
+        "blackstart: argument=--health: no such argument; try: python -m inference_fleet.worker --help\n"
+    )
+
+
+def test_a_file_where_a_folder_belongs_is_blamed_on_the_setting_that_names_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    home = Home(tmp_path, "http://f")
+    for setting, value in (("MODELS_DIR", file), ("DATA_DIR", file), ("DATA_DIR", file / "deeper")):
+        assert main([], environ=home.environ(**{setting: str(value)})) == 2
+        (said,) = capsys.readouterr().err.splitlines()
+        assert said.startswith(f"blackstart: BLACKSTART_{setting}={value}: must be a folder"), said
+        assert "; try: " in said
 
 
 def test_a_wrong_manifest_or_credential_or_port_is_named_and_exits_with_2(tmp_path: Path) -> None:
     home = Home(tmp_path, "http://f")
     home.model("m", 'backend = "babbler"\nspeed = 3')
     status, words = refused(home)
-    assert (status, "model.toml: speed=3" in words) == (2, True)
+    assert (status, "model.toml: speed=3" in words, "; try: " in words) == (2, True, True)
 
     (tmp_path / "models" / "m" / "model.toml").write_text('backend = "babbler"')
     (tmp_path / "credential").write_text("")

@@ -46,12 +46,18 @@ def test_it_serves_on_loopback_and_exits_with_0_on_sigterm(tmp_path: Path) -> No
         assert list(tmp_path.glob("babbler-*.model"))
 
 
-def test_a_taken_port_is_an_error_that_names_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_taken_port_is_an_error_that_names_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     with listen(LOOPBACK, 0) as other:
         port = other.getsockname()[1]
 
-        assert main(["serve", "--port", str(port), "--data-dir", str(tmp_path)]) == 1
-    assert f"--port={port}" in caplog.text
+        assert main(["serve", "--port", str(port), "--data-dir", str(tmp_path)]) == 2
+        assert capsys.readouterr().err.startswith(f"blackstart: --port={port}: ")
+
+        monkeypatch.setenv("BLACKSTART_TIMINGS", "fast")
+        assert main(["serve", "--port", str(port), "--data-dir", str(tmp_path)]) == 2
+        assert capsys.readouterr().err.startswith("blackstart: BLACKSTART_TIMINGS=fast: ")
 
 
 def test_a_babbler_whose_parent_is_gone_does_not_start(tmp_path: Path) -> None:
@@ -77,4 +83,6 @@ def test_a_wrong_argument_is_bad_input(arguments: list[str], capsys: pytest.Capt
         main(["serve", *arguments])
 
     assert caught.value.code == 2
-    assert arguments[-1] in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert said.startswith(f"blackstart: argument={arguments[-2]}: ")
+    assert said.endswith("; try: python -m inference_fleet.backends.babbler serve --help\n")
