@@ -92,7 +92,10 @@ def unprivileged(
             "Postgres refuses root, and root may become nobody else here:"
             f" unshare: {no_namespace}; setpriv: {no_other_user}"
         ),
-        remedy="run as an ordinary user, or allow user namespaces, or --postgres container, or --postgres URL",
+        remedy=(
+            "run as an ordinary user, or allow user namespaces, or install where `nobody` may enter every folder"
+            f" above {binaries.bin}, or --postgres container, or --postgres URL"
+        ),
     )
 
 

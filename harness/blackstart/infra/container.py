@@ -23,7 +23,7 @@ from blackstart.infra.engine import (
     Engine,
     EngineError,
     engine_address,
-    find_engine,
+    find_wanted_engine,
     host_identity,
     remove_leftovers,
 )
@@ -33,6 +33,7 @@ from blackstart.net.leases import lease_ports
 from blackstart.record import ChargeKind, Ending
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from blackstart.infra.admin import Budgets
@@ -57,9 +58,9 @@ def container_name(run_id: str) -> str:
     return f"blackstart-{run_id}-postgres"
 
 
-def usable_engine(image: str) -> Engine:
+def usable_engine(image: str, *, remark: Callable[[str], object]) -> Engine:
     """An engine that answers and has the image; each lack is an error of its own. Nothing is pulled."""
-    engine = find_engine()
+    engine = find_wanted_engine(remark=remark)
     if isinstance(engine, str):
         raise InfraError(
             "postgres",
@@ -82,7 +83,7 @@ def usable_engine(image: str) -> Engine:
 def start_container(run: Run, spawner: Spawner, *, budgets: Budgets) -> PostgresServer:
     """The run's server in a container; returns once it has answered over TCP as its user."""
     image = image_name()
-    engine = usable_engine(image)
+    engine = usable_engine(image, remark=spawner.remark)
     remove_leftovers(engine, older_than_s=LEFTOVERS_S)
     name = container_name(run.id)
     log = run.spec_dir("infra") / "postgres.container.log"

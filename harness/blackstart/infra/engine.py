@@ -19,18 +19,29 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 DEFAULT_SOCKET = "/var/run/docker.sock"
 RUN_LABEL = "org.blackstart.run"
 HOST_LABEL = "org.blackstart.host"
 ANSWER_S = 0.5
+WANTED_ANSWER_S = 20.0  # for whoever cannot do without: a loaded machine is no missing engine
 _COMMAND_S = 30.0
 _LOG_LINES = 2000
 
 
 class EngineError(Exception):
     """The engine said no, or nothing; the text names the request and the answer."""
+
+
+class EngineSilent(EngineError):
+    """The engine did not answer in time; another time it may."""
+
+
+class Silence(str):
+    """Why there is no engine, where what was asked took the connection and said nothing in time."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True)
@@ -51,9 +62,8 @@ class Engine:
             response = connection.getresponse()
             body = response.read()
         except (OSError, http.client.HTTPException) as error:
-            raise EngineError(
-                f"{self.address}: {method} {path}: {str(error) or type(error).__name__}"
-            ) from error
+            kind = EngineSilent if isinstance(error, TimeoutError) else EngineError
+            raise kind(f"{self.address}: {method} {path}: {str(error) or type(error).__name__}") from error
         finally:
             connection.close()
         if response.status >= 300:
@@ -136,8 +146,24 @@ def find_engine(address: str = "", *, within_s: float = ANSWER_S) -> Engine | st
     try:
         told = json.loads(Engine(where, "").request("GET", "/version", within_s=within_s))
         return Engine(where, str(told["Version"]))
+    except EngineSilent as silent:
+        return Silence(f"no container engine: {silent}")
     except (EngineError, ValueError, KeyError, TypeError) as error:
         return f"no container engine: {error}"
+
+
+def find_wanted_engine(
+    address: str = "", *, remark: Callable[[str], object], within_s: float = WANTED_ANSWER_S
+) -> Engine | str:
+    """The same for whoever cannot do without: silence is asked once more and waited for, and `remark` is told."""
+    found = find_engine(address)
+    if not isinstance(found, Silence):
+        return found
+    began = time.monotonic()
+    again = find_engine(address, within_s=within_s)
+    answer = again if isinstance(again, str) else f"engine {again.version} answered"
+    remark(f"{found}; asked again: {answer} after {time.monotonic() - began:.1f} s of {within_s:g} s")
+    return again
 
 
 def host_identity() -> str:

@@ -134,9 +134,9 @@ def test_the_remedy_for_a_missing_image_says_what_to_set(
 ) -> None:
     """The engine is a double: what a real one has differs from machine to machine."""
     played = SimpleNamespace(address="unix:///e", has_image=lambda _: False, images=lambda: tags)
-    monkeypatch.setattr(provider, "find_engine", lambda: played)
+    monkeypatch.setattr(provider, "find_wanted_engine", lambda **_: played)
     with pytest.raises(InfraError) as caught:
-        usable_engine("x:1")
+        usable_engine("x:1", remark=print)
     assert str(caught.value).endswith(said)
 
 

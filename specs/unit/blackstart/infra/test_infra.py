@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import pwd
+import re
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -17,7 +19,8 @@ import pytest
 
 from blackstart.cluster.waiting import eventually
 from blackstart.infra import Infra, InfraError, admin, embedded
-from blackstart.infra.binaries import unprivileged
+from blackstart.infra import binaries as binaries_module
+from blackstart.infra.binaries import embedded_binaries, unprivileged
 from blackstart.infra.names import template_name
 from blackstart.infra.server import processes_of
 from blackstart.process import Guardian, Spawner
@@ -293,8 +296,16 @@ def test_where_namespaces_are_not_allowed_root_runs_it_as_nobody(
         pytest.skip("only root must become somebody else")
 
     def without_namespaces(argv: Sequence[str]) -> str:
-        return "not allowed" if argv[0] == "unshare" else ""
+        return "not allowed" if argv[0] == "unshare" else binaries_module._trouble_running(argv)
 
+    programs = embedded_binaries()
+    if not all(folder.stat().st_mode & stat.S_IXOTH for folder in programs.bin.parents):
+        # a checkout that only root may enter: nobody cannot run the programs in it, and the error says so
+        with pytest.raises(
+            InfraError, match=re.escape(f"where `nobody` may enter every folder above {programs.bin}")
+        ):
+            unprivileged(programs, runs=without_namespaces)
+        return
     monkeypatch.setattr(
         embedded, "unprivileged", lambda binaries: unprivileged(binaries, runs=without_namespaces)
     )
