@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import json
+import secrets
 import socket
 import struct
 import threading
@@ -16,6 +18,9 @@ from blackstart.fleet.http import client_of, error_code
 from inference_fleet.frontend import bodies
 from inference_fleet.settings import Deadline
 from inference_fleet.tunnel import StreamRefused, read_reply
+from inference_fleet.tunnel.worker.dial import dial
+from inference_fleet.tunnel.yamux import wire
+from inference_fleet.tunnel.yamux.wire import Breach
 
 from .playing import peer_carrier, peer_session, relay
 
@@ -23,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from blackstart.fleet import Fleet
+    from inference_fleet.tunnel import ClientCarrier
 
 RIGHT_TO_LEFT = "\u202etxet"
 DEEP = 10_000
@@ -284,12 +290,98 @@ def test_bytes_that_are_no_yamux_end_that_link_alone(fleet: Fleet) -> None:
 
 async def _garbage(fleet: Fleet, garbage: bytes) -> None:
     """Say it, and hear the link end; one that stays open is a `TimeoutError`."""
-    timings = fleet.timings
-    carrier = await peer_carrier(fleet)
+    await _until_closed(fleet, await peer_carrier(fleet), garbage)
+
+
+async def _until_closed(fleet: Fleet, carrier: ClientCarrier, said: bytes) -> bytes:
+    """Say it on a carrier and give all that came back before the replica closed it."""
+    timings, heard = fleet.timings, bytearray()
     try:
-        await carrier.send(garbage)
+        await carrier.send(said)
         async with asyncio.timeout(timings.keepalive_interval_s + 2 * timings.keepalive_timeout_s):
-            while await carrier.receive() is not None:
-                pass
+            while (message := await carrier.receive()) is not None:
+                heard += message
     finally:
         carrier.abort()
+    return bytes(heard)
+
+
+_PARTS = {"version": 0, "kind": wire.PING, "flags": wire.SYN, "stream": 0, "length": 7}
+
+
+def _frame(**changes: int) -> bytes:
+    """A frame's header: a sound ping, but for what is changed."""
+    return struct.pack(">BBHII", *({**_PARTS, **changes}).values())
+
+
+BROKEN_FRAMES: list[tuple[str, bytes, Breach]] = [
+    ("another version", _frame(version=1), Breach.VERSION),
+    ("a type there is not", _frame(kind=4), Breach.FRAME_TYPE),
+    ("flags there are not", _frame(flags=0x10), Breach.FLAGS),
+    (
+        "flags that exclude each other",
+        _frame(kind=wire.DATA, flags=wire.SYN | wire.RST, stream=1),
+        Breach.FLAGS,
+    ),
+    ("a go-away code there is not", _frame(kind=wire.GO_AWAY, flags=0, length=9), Breach.GO_AWAY_CODE),
+    ("a reset with a length", _frame(kind=wire.DATA, flags=wire.RST, stream=1), Breach.RESET_LENGTH),
+    (
+        "more than the window",
+        _frame(kind=wire.DATA, flags=wire.SYN, stream=1, length=wire.INITIAL_WINDOW + 1),
+        Breach.WINDOW_EXCEEDED,
+    ),
+    ("a ping on a stream", _frame(stream=1), Breach.STREAM_ID),
+    ("data on the session's own stream", _frame(kind=wire.DATA, flags=0), Breach.STREAM_ID),
+    ("a stream of the other side's", _frame(kind=wire.WINDOW, flags=wire.SYN, stream=2), Breach.ID_PARITY),
+    ("a stream nobody opened", _frame(kind=wire.DATA, flags=0, stream=1), Breach.UNKNOWN_STREAM),
+]
+BOOT = "boot-played-by-a-spec"
+
+
+@pytest.mark.cluster(frontends=1, workers=1)
+def test_a_worker_that_breaks_yamux_in_any_field_is_named_and_sent_away_and_no_other_tunnel_notices(
+    fleet: Fleet,
+) -> None:
+    before, credential = fleet.wait_owner(0, 0), secrets.token_hex(32)
+    body = {
+        "name": "worker-7",
+        "node_type": "backend",
+        "boot_id": BOOT,
+        "credential_sha256": hashlib.sha256(credential.encode()).hexdigest(),
+        "capacity": {},
+        "labels": {},
+    }
+    with client_of(fleet.frontend(0).url, within=fleet.timings.request_s) as client:
+        token = {"Authorization": f"Bearer {fleet.secrets.registration_token}"}
+        answer = client.post("/api/node/register", json=body, headers=token)
+    assert answer.status_code == 201, answer.text
+    node, log, epoch = answer.json()["id"], fleet.frontend(0).log, 0
+    for what, frame, breach in BROKEN_FRAMES:
+        mark = log.mark()
+        epoch, heard = asyncio.run(_tunnel(fleet, node, credential, epoch, frame))
+        assert heard.endswith(_frame(kind=wire.GO_AWAY, flags=0, length=wire.GO_AWAY_PROTOCOL)), (what, heard)
+        log.wait_for(f"node {node}: protocol error: {breach}", within=fleet.timings.handshake_s, after=mark)
+        assert fleet.chat(via=0).ok, what
+    # the control: sound frames are answered, and end no tunnel until it is left
+    left = _frame(kind=wire.GO_AWAY, flags=0, length=wire.GO_AWAY_NORMAL)
+    _, heard = asyncio.run(_tunnel(fleet, node, credential, epoch, _frame() + left))
+    assert _frame(flags=wire.ACK) in heard
+    assert not heard.endswith(_frame(kind=wire.GO_AWAY, flags=0, length=wire.GO_AWAY_PROTOCOL))
+    assert fleet.wait_owner(0, 0) == before, "another worker's tunnel was disturbed"
+    assert fleet.status(0, via=0) == "healthy"
+    assert "unexpected failure" not in log.text()
+
+
+async def _tunnel(
+    fleet: Fleet, node: str, credential: str, seen_epoch: int, said: bytes
+) -> tuple[int, bytes]:
+    """One tunnel as that node: its epoch, and what was heard on it until it was closed."""
+    dialled = await dial(
+        fleet.frontend(0).url,
+        node_id=node,
+        credential=credential,
+        boot_id=BOOT,
+        seen_epoch=seen_epoch,
+        timings=fleet.timings,
+    )
+    return dialled.epoch, await _until_closed(fleet, dialled.carrier, said)
