@@ -5,11 +5,15 @@ Every window a spec waits comes from `fleet.timings`, which are the very timings
 
 from __future__ import annotations
 
+import os
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from blackstart.cluster.cluster import Cluster
 from blackstart.cluster.waiting import eventually
 from blackstart.faults.clock import ClockFile
+from blackstart.faults.fault import standing
+from blackstart.faults.peer import PeerCut
 from blackstart.fleet.admin import Admin, mint
 from blackstart.fleet.chat import Chat, PendingChat, body_of
 from blackstart.fleet.http import client_of
@@ -18,7 +22,7 @@ from blackstart.fleet.roster import RosterLook, RosterProbe
 from blackstart.fleet.scrape import BackendStats, Scrape, read_stats, scrape
 from blackstart.fleet.services import Secrets, model_of, topology_of, write_models
 from blackstart.infra.errors import InfraError
-from blackstart.net.balancer.client import Balancer
+from blackstart.net.balancer import Action, Balancer
 from inference_fleet.store import migrate_sync
 
 if TYPE_CHECKING:
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
 
     from blackstart.cluster.node import Node
     from blackstart.core.topology import Place, Service
+    from blackstart.faults import Standing
     from blackstart.fleet.options import FleetOptions
     from blackstart.infra import Infra, PostgresServer
     from blackstart.process import Spawner
@@ -36,6 +41,7 @@ if TYPE_CHECKING:
     from inference_fleet.settings import Timings
 
 PROMPT = "Tell me how a dark grid is brought back, step by step."
+PEER_PATH = "^/api/cluster/peer$"
 
 
 class Fleet(Cluster):
@@ -50,6 +56,8 @@ class Fleet(Cluster):
         self._admin: Admin | None = None
         self._records: Records | None = None
         self._probes: dict[int, RosterProbe] = {}
+        self._peer_links: dict[int, Balancer] = {}
+        self._peer_cuts: dict[frozenset[int], ExitStack] = {}
         # before any address is leased: the run's server may come up for this, and it outlives this fleet
         self.server = infra.own_server(spec=spec) if options.own_postgres else None
         self._database = infra.database(prepare=migrate_sync) if self.server is None else None
@@ -60,12 +68,18 @@ class Fleet(Cluster):
             database_url=lambda: self.database_url,
             dials=self._dials,
             models=self._models,
+            peer_address=self._peer_address,
         )
         super().__init__(topology, run=run, spawner=spawner, journal=journal, spec=spec)
         try:
             self.clocks = {name: self._clock(name) for name in options.faketime}
+            for node in self.frontends if options.peer_links else ():
+                self._peer_links[node.index] = Balancer(
+                    spawner, run, spec=spec, node=f"peer-link-{node.index}", backends=[node.place.address]
+                )
             self.balancer = Balancer(spawner, run, spec=spec, backends=self._addresses())
         except BaseException:
+            self._close_peer_links()
             self._release()
             raise
 
@@ -121,11 +135,15 @@ class Fleet(Cluster):
         self.wait_ready()
 
     def end(self) -> None:
-        """End every process, then give back balancer, database and server. A second time is fine."""
+        """Heal what was cut, end every process, give back balancer, database and server. A second time is fine."""
         try:
-            super().end()
+            for pair in tuple(self._peer_cuts):
+                self.heal_peer(*pair)
         finally:
-            self._give_back()
+            try:
+                super().end()
+            finally:
+                self._give_back()
 
     def wait_ready(self) -> None:
         """Return when every living replica lists every living worker as healthy and connected, its model ready."""
@@ -191,6 +209,36 @@ class Fleet(Cluster):
     def lift(self, rule: Any) -> None:
         """Take a block away."""
         self.balancer.lift(rule)
+
+    def cut_peer(self, a: int, b: int, *, action: Action = Action.RESET) -> Standing:
+        """Cut the road between two replicas both ways, live connections too, until `heal_peer`; workers notice nothing.
+
+        It must have been met by then: a cut that nobody dialled into is `FaultNotConfirmed` when it is healed.
+        """
+        roads, pair = self._roads(a, b), frozenset({a, b})
+        if pair in self._peer_cuts:
+            raise ValueError(f"cut_peer({a}, {b}): is cut already; try: heal_peer({a}, {b}) first")
+        cut = ExitStack()
+        stands = cut.enter_context(
+            standing(
+                PeerCut(roads, PEER_PATH, action=action),
+                journal=self.journal,
+                ledger=self.spawner.ledger,
+                user=os.getpid(),
+                within_s=self.timings.handshake_s,
+                spec=self.spec,
+                late=True,
+            )
+        )
+        self._peer_cuts[pair] = cut
+        return stands
+
+    def heal_peer(self, a: int, b: int) -> None:
+        """Take the cut between two replicas away, once it was seen to be met; the next dial goes through."""
+        cut = self._peer_cuts.pop(frozenset({a, b}), None)
+        if cut is None:
+            raise ValueError(f"heal_peer({a}, {b}): is not cut; try: cut_peer({a}, {b}) first")
+        cut.close()
 
     def probe(self, via: int) -> RosterProbe:
         """The roster probe of one replica; the same one each time, so that it remembers."""
@@ -321,6 +369,7 @@ class Fleet(Cluster):
             self._records.close()
             self._records = None
         self.balancer.close()
+        self._close_peer_links()
         if self.server is not None:
             self.server.close()
         elif self._database is not None and (trouble := self._database.drop()):
@@ -334,6 +383,24 @@ class Fleet(Cluster):
 
     def _addresses(self) -> list[str]:
         return [node.place.address for node in self.frontends]
+
+    def _peer_address(self, place: Place) -> str:
+        link = self._peer_links.get(place.index)
+        return place.address if link is None else link.address
+
+    def _close_peer_links(self) -> None:
+        for link in self._peer_links.values():
+            link.close()
+
+    def _roads(self, a: int, b: int) -> list[Balancer]:
+        names = [self.frontend(index).name for index in (a, b)]
+        if a == b:
+            raise ValueError(f"cut_peer({a}, {b}): {names[0]} is no peer of itself; try: cut_peer(0, 1)")
+        if not self._peer_links:
+            raise ValueError(
+                f"cut_peer({a}, {b}): there is no link between them; try: cluster(peer_links=True)"
+            )
+        return [self._peer_links[index] for index in (a, b)]
 
     def _dials(self, worker: int) -> str:
         return self.frontends[worker % len(self.frontends)].url if self.options.spread else self.balancer.url

@@ -37,6 +37,7 @@ class FleetOptions:
     | `own_postgres`      | a server of this fleet's own, which a spec may hurt                                 |
     | `tokens_per_second` | the pace of every model; None: as fast as it goes                                   |
     | `advertise`         | false: replicas are present but not dialable                                        |
+    | `peer_links`        | each of two replicas is dialled by the other through a link that can be cut         |
     | `faketime`          | names of nodes whose clock can be skewed live                                        |
     | `env`               | variables added per node name, over everything else                                 |
     """
@@ -50,6 +51,7 @@ class FleetOptions:
     own_postgres: bool = False
     tokens_per_second: float | None = None
     advertise: bool = True
+    peer_links: bool = False
     faketime: Collection[str] = ()
     env: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
 
@@ -68,12 +70,24 @@ class FleetOptions:
             raise OptionError("preset", self.preset, "no such preset", " or ".join(_PRESETS))
         if self.tokens_per_second is not None and not self.tokens_per_second > 0:
             raise OptionError("tokens_per_second", self.tokens_per_second, "must be above 0", "20")
+        if self.peer_links:
+            self._require_a_pair()
         for name in (*self.env, *self.faketime):
             if name not in self.node_names:
                 raise OptionError(
                     "node", name, "is not in this fleet", f"one of {', '.join(self.node_names)}"
                 )
         _ = self.timings
+
+    def _require_a_pair(self) -> None:
+        """A replica has one address for all its peers: with a third one a link could not tell who dials it."""
+        if self.frontends != 2:
+            wrong = f"with {self.frontends} frontends a cut could not tell one pair from another"
+            raise OptionError("peer_links", self.peer_links, wrong, "frontends=2")
+        if not self.advertise:
+            raise OptionError(
+                "peer_links", self.peer_links, "nobody dials what is not advertised", "advertise=True"
+            )
 
     @property
     def timings(self) -> Timings:

@@ -39,8 +39,16 @@ class FrontendService(Service):
     name = "frontend"
     ready = HttpReady(path="/readyz")
 
-    def __init__(self, options: FleetOptions, secrets: Secrets, *, database_url: Callable[[], str]) -> None:
-        """`database_url` is asked at each start."""
+    def __init__(
+        self,
+        options: FleetOptions,
+        secrets: Secrets,
+        *,
+        database_url: Callable[[], str],
+        peer_address: Callable[[Place], str] = lambda place: place.address,
+    ) -> None:
+        """`database_url` and `peer_address`, where other replicas dial this one, are asked at each start."""
+        self._peer_address = peer_address
         self._options = options
         self._secrets = secrets
         self._database_url = database_url
@@ -53,7 +61,7 @@ class FrontendService(Service):
                 **_timing_env(self._options),
                 "BLACKSTART_DATABASE_URL": self._database_url(),
                 "BLACKSTART_LISTEN": place.address,
-                "BLACKSTART_ADVERTISE_ADDRESS": place.address if self._options.advertise else "",
+                "BLACKSTART_ADVERTISE_ADDRESS": self._peer_address(place) if self._options.advertise else "",
                 "BLACKSTART_INSTANCE_ID": place.name,
                 "BLACKSTART_CLUSTER_SECRET": self._secrets.cluster,
                 "BLACKSTART_REGISTRATION_TOKEN": self._secrets.registration_token,
@@ -138,11 +146,15 @@ def topology_of(
     database_url: Callable[[], str],
     dials: Callable[[int], str],
     models: Callable[[Place], Path],
+    peer_address: Callable[[Place], str] = lambda place: place.address,
 ) -> Topology:
     """The fleet as a topology: workers after frontends, budgets from the fleet's own timings."""
     timings = options.timings
     groups = [
-        Group(service=FrontendService(options, secrets, database_url=database_url), count=options.frontends),
+        Group(
+            service=FrontendService(options, secrets, database_url=database_url, peer_address=peer_address),
+            count=options.frontends,
+        ),
         Group(service=WorkerService(options, secrets, dials=dials, models=models), count=options.workers),
     ]
     if options.agents:

@@ -32,6 +32,8 @@ def test_single_timings_are_overridden_over_the_preset() -> None:
         ({"tokens_per_second": 0.0}, "tokens_per_second=0.0: must be above 0"),
         ({"timings_s": {"nap_s": 1.0}}, "timings_s=.*nap_s.*try: fields of Timings"),
         ({"env": {"worker-9": {}}}, "node=worker-9: is not in this fleet; try: one of frontend-0"),
+        ({"peer_links": True, "frontends": 3}, "peer_links=True: with 3 frontends a cut .* try: frontends=2"),
+        ({"peer_links": True, "advertise": False}, "peer_links=True: nobody dials .* try: advertise=True"),
         ({"faketime": frozenset({"frontend-2"})}, "node=frontend-2: is not in this fleet"),
     ],
 )

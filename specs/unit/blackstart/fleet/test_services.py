@@ -58,6 +58,14 @@ def test_a_replicas_id_port_and_advertised_address_are_pinned_to_its_place() -> 
     )
 
 
+def test_a_replica_behind_a_link_advertises_the_link_and_listens_at_its_own_place() -> None:
+    service = FrontendService(
+        FleetOptions(), Secrets(), database_url=lambda: URL, peer_address=lambda _: "127.0.0.1:9999"
+    )
+    settings = FrontendSettings.from_environ(service.command(_place("frontend-1", 7001)).env)
+    assert (settings.listen, settings.advertise_address) == (("127.0.0.1", 7001), "127.0.0.1:9999")
+
+
 def test_a_replica_that_does_not_advertise_has_the_empty_address_and_not_an_unset_one() -> None:
     assert _frontend(FleetOptions(advertise=False), Secrets()).advertise_address == ""
 
