@@ -1,7 +1,8 @@
 """One worker from its first visible act to its last: the order in which things start and end.
 
-Start: own server and models, then register once, then tunnel and heartbeat. Nothing is visible to the frontends
-before registration, and settings, manifests and credential were all good before that.
+Start: own server and models, then register once, then the tunnel, then the heartbeat. Nothing is visible to the
+frontends before registration, and settings, manifests and credential were all good before that. The first beat gives
+the first dial a head start of one interval at most: it waits for no tunnel.
 End: not ready, go-away, wait for the streams, stop the models, exit.
 """
 
@@ -118,6 +119,8 @@ class Worker:
             )
             tunnel = self._tunnel = self._readiness.tunnel = self._tunnel_of(identity)
             async with asyncio.TaskGroup() as group:
+                holding = group.create_task(tunnel.run(), name="worker tunnel")
+                await tunnel.wait_dialled(within_s=self._timings.heartbeat_s)
                 beating = group.create_task(
                     beat(
                         frontends,
@@ -129,7 +132,7 @@ class Worker:
                     ),
                     name="worker heartbeat",
                 )
-                await tunnel.run()
+                await holding
                 beating.cancel()
         return 0
 

@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 from typing import TYPE_CHECKING
@@ -73,6 +74,7 @@ class TunnelLoop:
         self._current: Session | None = None
         self._sessions: dict[Session, asyncio.Task[None]] = {}
         self._leaving = asyncio.Event()
+        self._dialled = asyncio.Event()
         self._deadline = Deadline.after(timings.drain_wait_s)
 
     @property
@@ -89,6 +91,13 @@ class TunnelLoop:
         """Take no new streams; `run()` returns when the last one ended, or at the deadline."""
         self._deadline = deadline
         self._leaving.set()
+        self._dialled.set()  # nobody has to wait for a dial that may never be made
+
+    async def wait_dialled(self, *, within_s: float) -> None:
+        """Return once the first dial was answered in whatever way, or failed, or `within_s` are over."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await self._dialled.wait()
 
     async def run(self) -> None:
         """Hold a tunnel until `leave()`."""
@@ -136,6 +145,8 @@ class TunnelLoop:
         except DialFailed as failed:
             self._count("failed")
             return self._unreached(f"the dial failed: {failed}")
+        finally:
+            self._dialled.set()
         self._count("connected")
         loop = asyncio.get_running_loop()
         begun = loop.time()

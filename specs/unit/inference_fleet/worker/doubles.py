@@ -47,7 +47,7 @@ def error(status: int, code: str, message: str = "no", **headers: str) -> Respon
 
 @dataclass
 class Frontend:
-    """What it was asked, and what it answers next; an empty queue answers with success."""
+    """What it was asked, in `order` and one by one, and what it answers next; an empty queue answers with success."""
 
     url: str = ""
     registrations: list[Registration] = field(default_factory=list)
@@ -59,8 +59,11 @@ class Frontend:
     beating: deque[Response] = field(default_factory=deque)
     dialling: deque[Response] = field(default_factory=deque)
     epoch: int = 0
+    order: list[str] = field(default_factory=list)
+    silent: bool = False
 
     async def register(self, request: Request) -> Response:
+        self.order.append("register")
         self.registrations.append(msgspec.json.decode(await request.body(), type=Registration))
         self.bearers.append(request.headers["authorization"])
         if self.registering:
@@ -77,12 +80,18 @@ class Frontend:
 
     async def heartbeat(self, request: Request) -> Response:
         assert request.path_params["node"] == NODE
+        self.order.append("heartbeat")
         self.heartbeats.append(msgspec.json.decode(await request.body(), type=Heartbeat))
         self.bearers.append(request.headers["authorization"])
         return self.beating.popleft() if self.beating else JSONResponse({})
 
     async def tunnel(self, websocket: WebSocket) -> None:
+        self.order.append("dial")
         self.dials.append(websocket.headers)
+        while self.silent and (await websocket.receive())["type"] != "websocket.disconnect":
+            pass  # the dial is never answered; it ends when its caller gives up
+        if self.silent:
+            return
         if self.dialling:
             await websocket.send_denial_response(self.dialling.popleft())
             return

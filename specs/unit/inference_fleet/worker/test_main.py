@@ -163,6 +163,7 @@ def test_a_worker_registers_once_holds_a_tunnel_is_ready_by_it_and_stops_with_0(
             double.dialling.append(error(503, "starting"))
             async with working(home) as child:
                 await until(lambda: ready(double))
+                assert double.order[:3] == ["register", "dial", "heartbeat"], "something came before its turn"
                 assert len(double.registrations) == 1
                 assert await healthy(home) == 0
                 credential = (tmp_path / "data" / "node-credential").read_text().strip()
@@ -202,6 +203,22 @@ def test_while_no_tunnel_stands_a_worker_is_not_ready_and_its_heart_beats_on(tmp
                 double.dialling.clear()
                 await until(lambda: double.sessions)
                 assert await healthy(home) == 0, "the control"
+
+    asyncio.run(story())
+
+
+@pytest.mark.holds("B-94")
+def test_a_dial_that_is_never_answered_holds_up_no_heartbeat(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with frontend() as double:
+            home = Home(tmp_path, double.url)
+            double.silent = True
+            patient = str(TIMINGS.start_s / 3)
+            async with working(home, TIMING_HANDSHAKE_S=patient) as child:
+                await until(lambda: len(double.heartbeats) >= 2)
+                assert len(double.dials) == 1, "the beats waited for the end of the dial"
+                assert not double.sessions
+                assert await stopped(child) == "exit status 0"
 
     asyncio.run(story())
 
