@@ -8,8 +8,7 @@ import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from blackstart import Service, Topology, eventually
-from blackstart.core.topology import Command, Group, HttpReady, Place
+from blackstart import Command, Group, HttpReady, Place, Service, Topology, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable

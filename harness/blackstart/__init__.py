@@ -10,16 +10,35 @@ if TYPE_CHECKING:
     from blackstart.cluster.node import Node
     from blackstart.cluster.waiting import NodeDied, VacuousWait, consistently, eventually, never
     from blackstart.core.fault import FaultNotConfirmed
-    from blackstart.core.topology import Service, Topology
+    from blackstart.core.topology import (
+        ArgvService,
+        CallReady,
+        Command,
+        Group,
+        HttpReady,
+        LogReady,
+        Place,
+        Service,
+        TcpReady,
+        Topology,
+    )
     from blackstart.process import StopEscalated
 
 __all__ = [
+    "ArgvService",
+    "CallReady",
     "Cluster",
+    "Command",
     "FaultNotConfirmed",
+    "Group",
+    "HttpReady",
+    "LogReady",
     "Node",
     "NodeDied",
+    "Place",
     "Service",
     "StopEscalated",
+    "TcpReady",
     "Topology",
     "VacuousWait",
     "consistently",
@@ -29,6 +48,14 @@ __all__ = [
 
 _HOMES = {
     "Cluster": "blackstart.cluster.cluster",
+    "TcpReady": "blackstart.core.topology",
+    "Place": "blackstart.core.topology",
+    "LogReady": "blackstart.core.topology",
+    "HttpReady": "blackstart.core.topology",
+    "Group": "blackstart.core.topology",
+    "Command": "blackstart.core.topology",
+    "CallReady": "blackstart.core.topology",
+    "ArgvService": "blackstart.core.topology",
     "FaultNotConfirmed": "blackstart.core.fault",
     "Node": "blackstart.cluster.node",
     "NodeDied": "blackstart.cluster.waiting",

@@ -251,10 +251,12 @@ class Node:
         finally:
             if not self.alive:  # escalated or not, it has ended because it was asked to
                 self._state = State.IDLE
-        if ended.code not in self.service.exit_codes and not (escalate and ended.signal):
+        status = ended.code if ended.signal is None else -ended.signal
+        if status not in self.service.exit_codes and not (escalate and ended.signal):
             expected = ", ".join(str(code) for code in sorted(self.service.exit_codes))
             raise UnexpectedExit(
-                f"{self.name}: a graceful stop ended with {ended}, expected exit status {expected}\n"
+                f"{self.name}: a graceful stop ended with {ended}, expected exit status {expected}; "
+                f"try: exit_codes = {{{status}}} in the service, if that is how it ends\n"
                 f"{self.describe_death()}"
             )
         return ended

@@ -141,7 +141,7 @@ class Service(ABC):
     | `listens`     | how many of them, from the first, the process itself must hold once ready     |
     | `ready`       | how to know it is ready                                                       |
     | `stop_signal` | what asks it to end gracefully                                                |
-    | `exit_codes`  | what a graceful end may return; anything else is an error                     |
+    | `exit_codes`  | what a graceful end may return (-15: SIGTERM itself); else it is an error     |
     | `after`       | services that must be ready before this one starts                            |
     | `faults`      | which faults it supports (`FAULTS` names them)                                |
     | `keeps_data`  | true: a cold restart leaves its data folder alone                             |

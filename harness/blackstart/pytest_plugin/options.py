@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ import pytest
 
 from blackstart.core.deadline import seconds
 from blackstart.core.gate import GateError, required_capabilities, switched_on
+from blackstart.core.redact import redact
 from blackstart.infra.choice import parse_choice
 from blackstart.infra.errors import BadPostgresOption
 
@@ -40,6 +42,17 @@ class Options:
     time_factor: float
     ci: bool
     required: tuple[str, ...]
+
+    def reproducing(self, nodeid: str, *, command: str) -> str:
+        """The command that runs one spec again as it ran here; a URL's password is not in it."""
+        words = [command, shlex.quote(nodeid), "--bs-seed", str(self.seed)]
+        if self.postgres != "embedded":
+            words += ["--bs-postgres", shlex.quote(redact(self.postgres))]
+        if self.preset != PRESETS[0]:
+            words += ["--bs-preset", self.preset]
+        if self.time_factor != 1:
+            words += ["--bs-time-factor", f"{self.time_factor:g}"]
+        return " ".join(words)
 
 
 OPTIONS = pytest.StashKey[Options]()

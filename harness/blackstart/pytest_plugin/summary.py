@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING
 
 from blackstart.pytest_plugin.host import host_of
@@ -46,11 +45,15 @@ class Summary:
         for nodeid in [record.nodeid for record in ledger.specs.values() if record.outcome == "failed"][
             :_MOST_FAILURES
         ]:
-            write(f"reproduce  ci/test {shlex.quote(nodeid)} --bs-seed {options.seed}")
+            write(f"reproduce  {options.reproducing(nodeid, command=self._command())}")
         for line in self._inconclusive():
             write(f"INCONCLUSIVE {line}", yellow=True)
         for line in self._judging.against:
             write(f"FAILED     {line}", red=True)
+
+    def _command(self) -> str:
+        """`ci/test` where the project has it, else pytest itself."""
+        return "ci/test" if (self._config.rootpath / "ci" / "test").is_file() else "pytest"
 
     def _inconclusive(self) -> list[str]:
         """The failures the machine may have caused, named and counted: they are failures to pytest all the same."""
@@ -61,7 +64,7 @@ class Summary:
         return [*told, f"{len(found)} of the failed specs prove nothing either way"] if found else []
 
     def _ran_on(self) -> list[str]:
-        """How many specs ran, on which Postgres, and how many of them on a container."""
+        """How many specs ran, on which Postgres, and how many of the fleets had theirs in a container."""
         ledger = self._judging.ledger
         outcomes = [record.outcome for record in ledger.specs.values()]
         clusters = [record for record in ledger.specs.values() if record.facts.get("cluster")]
@@ -71,18 +74,19 @@ class Summary:
         in_container = [
             record
             for record in ledger.specs.values()
-            if record.outcome in {"passed", "failed"}
-            and (
-                "container" in record.facts.get("needs", ())
-                or (record.facts.get("cluster") and options_of(self._config).postgres == "container")
-            )
+            if record.outcome in {"passed", "failed"} and record.facts.get("postgres") == "container"
         ]
         if host.started:
             from blackstart.infra import Infra  # noqa: PLC0415 - only where a run was made
+            from blackstart.infra.shared import BESIDE  # noqa: PLC0415 - only where a run was made
 
             lines.append(Infra(host.run, host.spawner, options_of(self._config).postgres).report())
+            if BESIDE in host.run.facts()["providers"]:
+                lines.append(Infra(host.run, host.spawner, "container", name=BESIDE).report())
         if in_container or host.started:
-            lines.append(f"{len(in_container)} specs on a container: {self._engine(bool(in_container))}")
+            lines.append(
+                f"{len(in_container)} cluster specs on Postgres in a container: {self._engine(bool(in_container))}"
+            )
         return lines
 
     def _engine(self, used: bool) -> str:  # noqa: FBT001 - one fact, of this class alone

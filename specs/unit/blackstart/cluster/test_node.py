@@ -16,7 +16,7 @@ from blackstart.cluster.lifecycle import ALLOWED, NodeBusy, Operation, State, ch
 from blackstart.cluster.node import UnexpectedExit, WipeRefused, refuse_outside, wipe
 from blackstart.cluster.readiness import NodeNotReady
 from blackstart.cluster.waiting import Waiter, installed
-from blackstart.core.topology import ArgvService, Group, HttpReady
+from blackstart.core.topology import ArgvService, Group, HttpReady, LogReady
 from blackstart.net import StrangerListens
 from blackstart.process import StopEscalated
 from blackstart.process.strays import Sought, find
@@ -179,6 +179,26 @@ def test_a_graceful_stop_with_an_undeclared_exit_status_is_an_error(one: Callabl
     ):
         node.stop()
     assert node.state is State.IDLE
+
+
+def test_an_end_by_the_stop_signal_itself_must_be_declared_too(world: World) -> None:
+    unhandled = ArgvService(
+        name="plain",
+        argv=("sh", "-c", "echo up; exec sleep 1000"),
+        ports=0,
+        listens=0,
+        ready=LogReady(pattern="up"),
+    )
+    node = world.cluster(Group(service=unhandled)).node("plain-0")
+    node.start()
+    with pytest.raises(
+        UnexpectedExit, match=r"killed by SIGTERM, expected exit status 0; try: exit_codes = \{-15\}"
+    ):
+        node.stop()
+    declared = replace(unhandled, name="declared", exit_codes=frozenset({-signal.SIGTERM}))
+    node = world.cluster(Group(service=declared)).node("declared-0")
+    node.start()
+    assert node.stop().signal == signal.SIGTERM
 
 
 def test_a_stop_that_needed_a_kill_is_an_error_unless_asked_for(one: Callable[..., Cluster]) -> None:

@@ -29,6 +29,26 @@ def test_nothing_given_is_embedded_postgres_on_drill_timings_with_a_drawn_seed(t
     assert read(tmp_path).seed != options.seed
 
 
+def test_the_command_that_reproduces_a_spec_has_every_option_that_differs_and_no_password(
+    tmp_path: Path,
+) -> None:
+    plain = read(tmp_path, bs_seed="7")
+    assert plain.reproducing("test_a.py::test_b[x y]", command="ci/test") == (
+        "ci/test 'test_a.py::test_b[x y]' --bs-seed 7"
+    )
+    asked = read(
+        tmp_path,
+        bs_seed="7",
+        bs_postgres="postgresql://me:hunter22@db/x",
+        bs_preset="production",
+        bs_time_factor="2",
+    )
+    told = asked.reproducing("test_a.py::test_b", command="pytest")
+    assert "hunter22" not in told
+    assert told.startswith("pytest test_a.py::test_b --bs-seed 7 --bs-postgres ")
+    assert told.endswith(" --bs-preset production --bs-time-factor 2")
+
+
 def test_an_option_outranks_its_variable(tmp_path: Path) -> None:
     environ = {"BLACKSTART_TIME_FACTOR": "3", "BLACKSTART_POSTGRES": "container"}
     assert read(tmp_path, environ).time_factor == 3

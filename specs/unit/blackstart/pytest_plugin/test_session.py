@@ -210,7 +210,7 @@ def test_a_failure_while_the_machine_stood_still_is_inconclusive_loud_and_not_gr
 
 def test_a_failure_prints_the_command_that_shows_it_again_with_its_seed(inner: Inner) -> None:
     result = inner(STORIES, "--bs-seed", "4711")
-    result.stdout.fnmatch_lines(["*reproduce*ci/test test_inner.py::test_fails --bs-seed 4711"])
+    result.stdout.fnmatch_lines(["*reproduce*pytest test_inner.py::test_fails --bs-seed 4711"])
     result.stdout.fnmatch_lines(["*settings*seed 4711, preset drill, time factor 1"])
 
 
