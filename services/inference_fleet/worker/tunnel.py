@@ -4,7 +4,8 @@
 |---------------------------------------|--------------------------------------------------------------------------|
 | no answer, or 5xx                     | next address, longer pause                                               |
 | 401                                   | says both causes, keeps dialling slowly; never registers again           |
-| 409: another boot holds the node      | names both boots, waits `Retry-After`                                    |
+| 409 `boot_conflict`                   | names both boots, waits `Retry-After`                                    |
+| 409 `epoch_leap`                      | says what it has seen and what to look for, waits `Retry-After`          |
 | the session dies                      | dials again; the pause grows unless the session lasted                   |
 | the frontend sends go-away            | dials another at once; what runs on the old one has `drain_wait_s` left  |
 | this worker stops                     | sends go-away, waits for its streams, closes                             |
@@ -219,15 +220,22 @@ class TunnelLoop:
             )
             return self._schedule.next_wait_s()
         if answer.status == 409:
-            self._count("conflict")
+            self._count("conflict" if answer.code == "boot_conflict" else "refused")
             pause_s = self._conflict_pause_s(answer.retry_after_s)
-            self._say(
-                f"another boot of this node holds the tunnel: {quoted}; this boot is {self._identity.boot_id}; "
-                f"dialling again in {pause_s:.1f} s"
-            )
+            self._say(f"{self._conflict_of(answer.code)}: {quoted}; dialling again in {pause_s:.1f} s")
             return pause_s
         self._count("refused")
         return self._unreached(f"refused with {quoted}")
+
+    def _conflict_of(self, code: str) -> str:
+        if code == "boot_conflict":
+            return f"another boot of this node holds the tunnel; this boot is {self._identity.boot_id}"
+        if code == "epoch_leap":
+            return (
+                f"this worker has seen epoch {self._seen.value}, which the fleet's database cannot have given out "
+                "(is it another fleet's, or restored from an older copy?)"
+            )
+        return f"refused for a conflict this worker does not know ({code or 'no code'})"
 
     def _conflict_pause_s(self, retry_after_s: float | None) -> float:
         wished = self._timings.conflict_damping_s if retry_after_s is None else retry_after_s

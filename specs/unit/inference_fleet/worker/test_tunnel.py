@@ -154,7 +154,30 @@ def test_a_conflict_of_boots_is_named_and_waits_as_told(
 
     assert asyncio.run(story()) >= 1
     assert "held by boot-0002" in caplog.text
-    assert f"this boot is {IDENTITY.boot_id}" in caplog.text
+    assert f"another boot of this node holds the tunnel; this boot is {IDENTITY.boot_id}" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("code", "named"),
+    [
+        ("epoch_leap", "which the fleet's database cannot have given out"),
+        ("from_the_future", "a conflict this worker does not know (from_the_future)"),
+    ],
+)
+def test_a_conflict_that_is_not_about_boots_is_named_by_its_own_code(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, code: str, named: str
+) -> None:
+    async def story() -> None:
+        async with frontend() as double:
+            double.dialling.append(error(409, code, "as it was said", Retry_After="0"))
+            async with held(tmp_path, double.url) as worker:
+                await until(lambda: worker.loop.connected)
+                assert (worker.dials("conflict"), worker.dials("refused")) == (0, 1)
+
+    asyncio.run(story())
+    assert named in caplog.text
+    assert "as it was said" in caplog.text
+    assert "another boot" not in caplog.text, "a conflict was taken for one of boots"
 
 
 def test_an_address_that_does_not_answer_is_left_for_the_next(tmp_path: Path) -> None:
