@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _LATE_SHARE: Final = 0.1
+_LAST_WORDS_BYTES: Final = 64 * 1024
 
 
 class SpliceStalled(ConnectionError):
@@ -43,8 +46,9 @@ async def splice(
 ) -> Spliced:
     """Join two transports and own their end: both are closed when this returns, also when it is cancelled.
 
-    An end of file passes on as a half-close and the other direction goes on. An error of one side resets the
-    other at once, so neither waits for a peer that is gone. When one direction is over and the other is stuck
+    An end of file passes on as a half-close and the other direction goes on. An error of the left side resets the
+    right one at once; an error of the right side resets the left one after what the right had said, so neither
+    waits for a peer that is gone and no early answer is lost. When one direction is over and the other is stuck
     because its receiver stopped reading, it is cut after `stall_s` without a byte moving. `count` is told of
     every chunk, `heard` that the right side said something. Slow receivers are waited for by not reading their sender, so nothing piles up here.
     """
@@ -78,6 +82,7 @@ class _Joint:
         self._due = 0.0
         self._moved = False
         self._unflushed_bytes = 1 << 62
+        self.parting = False
         self.left = _Half(self, "left", left)
         self.right = _Half(self, "right", right, heard=heard)
         self.left.other, self.right.other = self.right, self.left
@@ -90,10 +95,40 @@ class _Joint:
         )
 
     def fail(self, half: _Half, error: BaseException) -> None:
-        """The first failure names the whole; both sides end now."""
+        """The first failure names the whole; both sides end, the left one after what the right had said to it.
+
+        A service may answer early and close while its request still comes: the write to it fails, and its answer
+        has been read or lies in the kernel. It goes out before the reset. Nothing of a caller that failed is worth
+        a service's time, so the right side is cut at once.
+        """
         if self.error is None and not self.done.done():
             self.error, self.failed = error, half.name
-        self.cut()
+        if half is self.right and half.lost and not self.parting:
+            self._part()
+        else:
+            self.cut()
+
+    def _part(self) -> None:
+        """Wait until the left side has taken everything; `resume_writing` tells, which is set to come then."""
+        left = self.left.transport
+        if left.is_closing() or not left.get_write_buffer_size():
+            self.cut()
+            return
+        self.parting = True
+        if self._timer is not None:
+            self._timer.cancel()
+        left.pause_reading()
+        left.set_write_buffer_limits(high=0)
+        self._unflushed_bytes = left.get_write_buffer_size()
+        self._arm(self._judge_parting)
+
+    def _judge_parting(self) -> None:
+        left = self.left.transport.get_write_buffer_size()
+        if left < self._unflushed_bytes:
+            self._unflushed_bytes = left
+            self._arm(self._judge_parting)
+        else:
+            self.cut()
 
     def cut(self) -> None:
         if self._timer is not None:
@@ -110,9 +145,9 @@ class _Joint:
 
     def watch(self) -> None:
         """Start judging progress as soon as one direction is over and the other is not."""
-        if self.left.over and self.right.over:
+        if self.left.over and self.right.over and not self.parting:
             self._finish()
-        elif self._timer is None:
+        elif self._timer is None and not self.parting:
             self._moved = False
             self._arm(self._judge)
 
@@ -216,6 +251,10 @@ class _Half(asyncio.Protocol):
     def resume_writing(self) -> None:
         self.blocked = False
         self.joint.moved()
+        if self.joint.parting:
+            # the last bytes are in a frame that is still being made, which a reset would overtake
+            self.joint.loop.call_soon(self.joint.cut)
+            return
         if not self.other.transport.is_closing():
             self.other.transport.resume_reading()
 
@@ -225,6 +264,7 @@ class _Half(asyncio.Protocol):
         if joint.done.done():
             return
         if exc is not None:
+            self._hear_out()
             joint.fail(self, exc)
         elif self.over and self.other.over:
             joint.check_lost()
@@ -236,6 +276,17 @@ class _Half(asyncio.Protocol):
             joint.fail(
                 self, ConnectionAbortedError(f"the {self.name} side was closed while the other still sent")
             )
+
+    def _hear_out(self) -> None:
+        """Pass on what a failed socket's kernel buffer still holds: asyncio reads no more once a write failed."""
+        sock = None if isinstance(self.transport, Stream) else self.transport.get_extra_info("socket")
+        if sock is None or self is not self.joint.right or self.over:
+            return
+        left_bytes = _LAST_WORDS_BYTES
+        with contextlib.suppress(OSError):  # the end of what was readable
+            while left_bytes > 0 and sock.fileno() >= 0 and (data := os.read(sock.fileno(), left_bytes)):
+                left_bytes -= len(data)
+                self.data_received(data)
 
 
 def is_ordinary(error: BaseException | None) -> bool:

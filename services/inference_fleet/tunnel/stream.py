@@ -175,9 +175,7 @@ class Stream(asyncio.Transport):
             return
         self._outbox.append(memoryview(owned))
         self._outbox_bytes += len(owned)
-        if self._outbox_bytes > self._high and not self._writing_paused and self._protocol is not None:
-            self._writing_paused = True
-            self._call(self._protocol.pause_writing)
+        self._pause_writing_if_full()
 
     def write_eof(self) -> None:
         """FIN after everything written so far; reading goes on."""
@@ -198,7 +196,7 @@ class Stream(asyncio.Transport):
         return self._low, self._high
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """As in asyncio: above `high` the protocol is paused, at `low` resumed."""
+        """As in asyncio: above `high` the protocol is paused, at once also, and at `low` resumed."""
         if high is None:
             high = WRITE_HIGH_BYTES if low is None else 4 * low
         if low is None:
@@ -206,6 +204,7 @@ class Stream(asyncio.Transport):
         if not high >= low >= 0:
             raise ValueError(f"high ({high}) must be at least low ({low}), which must be at least 0")
         self._high, self._low = high, low
+        self._pause_writing_if_full()
 
     # ---- ending
 
@@ -290,6 +289,11 @@ class Stream(asyncio.Transport):
         self._settle_soon()
 
     # ---- inside
+
+    def _pause_writing_if_full(self) -> None:
+        if self._outbox_bytes > self._high and not self._writing_paused and self._protocol is not None:
+            self._writing_paused = True
+            self._call(self._protocol.pause_writing)
 
     def _after_fin(self) -> None:
         if self._unread:

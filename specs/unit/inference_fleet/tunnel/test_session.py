@@ -198,6 +198,31 @@ def test_no_task_outlives_run() -> None:
     asyncio.run(story())
 
 
+def test_run_ends_after_the_last_of_its_handlers_however_long_that_tidies_up() -> None:
+    handlers: list[asyncio.Task[None]] = []
+
+    async def tidy(stream: Stream) -> None:
+        current = asyncio.current_task()
+        assert current is not None
+        handlers.append(current)
+        try:
+            await _parked(stream)
+        finally:
+            for _ in range(100):
+                await asyncio.sleep(0)
+
+    async def story() -> None:
+        async with piped(on_client_stream=tidy) as both:
+            for _ in range(3):
+                _open(both.server)
+            await until(lambda: len(handlers) == 3)
+            await both.client.close()
+            await within(both.client_run)
+            assert all(task.done() for task in handlers), "run() ended and left a handler behind"
+
+    asyncio.run(story())
+
+
 # ---- over memory
 
 

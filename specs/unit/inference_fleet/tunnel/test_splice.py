@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import select
 import time
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -147,6 +148,43 @@ def test_a_service_that_resets_is_an_error_of_its_side_and_resets_the_stream() -
             assert spliced.failed == "right"
             assert isinstance(spliced.error, ConnectionResetError)
             assert not is_ordinary(spliced.error), "a broken service is not a normal ending"
+
+    asyncio.run(story())
+
+
+@pytest.mark.holds("B-33")
+def test_an_answer_given_while_the_request_still_comes_arrives_before_the_reset() -> None:
+    answer = b"HTTP/1.1 413 Content Too Large\r\nConnection: close\r\n\r\n"
+
+    async def early(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(1)
+        writer.write(answer)
+        await writer.drain()
+        reset_connection(writer)  # what a close does while bytes of the request are unread
+
+    async def story() -> None:
+        result: asyncio.Future[Spliced] = asyncio.get_running_loop().create_future()
+
+        async with service(early) as port:
+            transport = await connect_loopback("127.0.0.1", port, within_s=TIMINGS.backend_connect_s)
+            transport.write(b"P")
+            ends = select.poll()
+            ends.register(transport.get_extra_info("socket").fileno(), 0)
+            await until(lambda: bool(ends.poll(0)))  # both the answer and the reset are in the kernel
+
+            async def handler(stream: Stream) -> None:
+                await until(lambda: stream._inbox_bytes > 0)
+                result.set_result(await splice(stream, transport, stall_s=STALL_S))
+
+            async with piped(on_server_stream=handler) as session:
+                stream, seen = session.client.open_stream(), Collector()
+                stream.set_protocol(seen)
+                stream.write(b"the rest of the request")
+                assert isinstance(await within(seen.lost), StreamReset)
+                assert bytes(seen.data) == answer, "the service's answer was lost"
+                spliced = await within(result)
+                assert isinstance(spliced, Spliced)
+                assert (spliced.failed, spliced.to_left) == ("right", len(answer))
 
     asyncio.run(story())
 
@@ -369,6 +407,36 @@ def test_every_ending_of_one_side_is_returned_and_ends_the_other(side: str, erro
         assert other.aborted
 
     asyncio.run(story())
+
+
+def test_what_a_failed_service_said_waits_for_a_slow_caller_and_not_for_one_that_stopped() -> None:
+    class Brimming(Scripted):
+        waiting = 5
+
+        def get_write_buffer_size(self) -> int:
+            return self.waiting
+
+        def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+            assert (high, low) == (0, None)
+
+    async def story(*, stops: bool) -> None:
+        left, right = Brimming(), Scripted()
+        task = asyncio.create_task(splice(left, right, stall_s=STALL_S))
+        await asyncio.sleep(0)
+        right.protocol.data_received(b"early")
+        right.protocol.connection_lost(BrokenPipeError("gone"))
+        await asyncio.sleep(0)
+        assert not left.aborted, "the answer was thrown away with the connection"
+        if not stops:
+            left.waiting = 0
+            left.protocol.resume_writing()
+        spliced = await within(task)
+        assert isinstance(spliced, Spliced)
+        assert isinstance(spliced.error, BrokenPipeError)
+        assert left.aborted
+
+    asyncio.run(story(stops=False))
+    asyncio.run(story(stops=True))
 
 
 @pytest.mark.holds("B-28")

@@ -76,6 +76,20 @@ def test_a_paused_reader_holds_at_most_one_window_and_its_peer_keeps_the_rest() 
     _story(body)
 
 
+def test_a_limit_below_what_waits_pauses_the_writer_at_once() -> None:
+    async def body(_both: Piped, ours: Stream, _theirs: Stream) -> None:
+        seen = Collector()
+        ours.set_protocol(seen)
+        ours.write(b"waits")
+        assert seen.writable.is_set(), "the control: as yet it is little"
+        ours.set_write_buffer_limits(high=0)
+        assert not seen.writable.is_set(), "the writer was not told of its new limit"
+        await until(seen.writable.is_set)
+        assert ours.get_write_buffer_size() == 0, "and is told when the last of it went"
+
+    _story(body)
+
+
 def test_a_reader_may_pause_between_two_kept_pieces() -> None:
     class OneAtATime(Collector):
         def __init__(self, stream: Stream) -> None:
