@@ -33,10 +33,12 @@ from inference_fleet.tunnel import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from inference_fleet.route.table import SessionTable
     from inference_fleet.settings import Timings
     from inference_fleet.telemetry.metrics import Metrics
-    from inference_fleet.tunnel import Carrier, Ending, Stream
+    from inference_fleet.tunnel import Carrier, Ending, Stream, StreamRequest
 
 _log = logging.getLogger(__name__)
 
@@ -44,7 +46,16 @@ _log = logging.getLogger(__name__)
 class PeerServer:
     """Serves relays out of this replica's own session table, and nowhere else: a relay is never passed on."""
 
-    def __init__(self, *, table: SessionTable, timings: Timings, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        *,
+        table: SessionTable,
+        timings: Timings,
+        metrics: Metrics,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`clock` (seconds) measures how long a peer's frame took to come in, which its budget pays for."""
+        self._clock = clock
         self._table = table
         self._timings = timings
         self._metrics = metrics
@@ -84,6 +95,7 @@ class PeerServer:
         return all(finished)
 
     async def _relay(self, peer: str, stream: Stream) -> None:
+        begun = self._clock()
         try:
             payload = await read_frame(
                 stream, limit=FRAME_LIMIT, deadline=Deadline.after(self._timings.relay_frame_s)
@@ -93,10 +105,9 @@ class PeerServer:
             self._refuse(stream, Refusal.NOT_SERVED, f"peer {peer}: {error}")
             return
         with bound(node=relay.request.node, epoch=relay.request.epoch):
-            await self._open(stream, relay, arrived=time.monotonic())
+            await self._open(stream, relay.aged(self._clock() - begun).request)
 
-    async def _open(self, stream: Stream, relay: RelayRequest, *, arrived: float) -> None:
-        request = relay.request
+    async def _open(self, stream: Stream, request: StreamRequest) -> None:
         held = self._table.get(request.node)
         if held is None:
             self._refuse(
@@ -109,9 +120,8 @@ class PeerServer:
             )
             return
         deadline = Deadline.from_budget_ms(request.budget_ms, longest_s=self._timings.stream_open_s)
-        onward = relay.aged(time.monotonic() - arrived).request
         try:
-            worker = await request_stream(held.session, onward, deadline=deadline)
+            worker = await request_stream(held.session, request, deadline=deadline)
         except StreamRefused as refused:
             self._metrics.refusals.labels(refused.code).inc()
             refuse_stream_as(stream, refused.code, refused.message)

@@ -58,6 +58,8 @@ def test_a_stream_comes_back_past_its_handshake_from_wherever_the_tunnel_is_held
             for request in held.requests:  # the address is a name for one process and arrives as it was given
                 assert (request.tag, request.target, request.process_key) == ("backend", PARTS.target, "m#1")
                 assert (request.node, request.epoch, request.traceparent) == ("n", 7, PARTS.traceparent)
+                assert request.budget_ms is not None, "the worker was not told how long the caller waits"
+                assert 0 < request.budget_ms <= TIMINGS.request_s * 1000
             for opened in (local, relayed):
                 opened.stream.abort()
 
@@ -168,6 +170,24 @@ def test_a_session_held_here_at_an_old_epoch_gives_way_to_the_newer_owner() -> N
             opened = await houses["b"].dialer.open("n", PARTS, deadline=soon())
             assert (opened.route, opened.epoch) == ("relayed", 2)
             opened.stream.abort()
+
+    asyncio.run(story())
+
+
+def test_an_own_row_at_a_higher_epoch_than_the_session_is_not_owner_and_asks_no_worker_again() -> None:
+    async def refuse_stale(stream: Stream, _request: StreamRequest) -> None:
+        refuse_stream(stream, Refusal.STALE_EPOCH, "seen a higher one")
+
+    async def story() -> None:
+        async with (
+            town("b") as (owners, houses),
+            tunnel(houses["b"], epoch=1, serve=refuse_stale) as held,
+        ):
+            owners.says["n"] = owned_by("b", epoch=2)
+            with pytest.raises(NotOwner) as caught:
+                await houses["b"].dialer.open("n", PARTS, deadline=soon())
+            assert len(held.requests) == 1, "the worker was asked over a session that is not the row's"
+            assert "at epoch 2 and holds epoch 1" in str(caught.value)
 
     asyncio.run(story())
 

@@ -23,8 +23,9 @@ from inference_fleet.route import (
     RouteError,
     SharedClock,
 )
+from inference_fleet.route.peer_links import _ask
 from inference_fleet.settings import Deadline
-from inference_fleet.tunnel import Session, StreamRequest, accept_stream, read_frame
+from inference_fleet.tunnel import DeadlineExpired, Session, StreamRequest, accept_stream, read_frame
 from inference_fleet.tunnel.frontend import AsgiCarrier
 
 from .piped import TIMINGS, until
@@ -171,6 +172,22 @@ def test_a_deadline_between_request_and_reply_is_the_callers_own_and_crossed_in_
             arrived = owner.frames[-1].request.budget_ms
             assert arrived is not None
             assert 0 < arrived <= TIMINGS.reconnect_backoff_min_s * 1000, "the owner was told what was left"
+
+    asyncio.run(story())
+
+
+def test_a_deadline_that_passed_during_the_dial_opens_nothing_on_the_link() -> None:
+    async def story() -> None:
+        async with played_owner(pass_on) as owner, links() as peers:
+            warm = await peers.open(owner.row, REQUEST, deadline=soon())
+            (session,) = peers.sessions
+            with pytest.raises(DeadlineExpired):
+                await _ask(session, RelayRequest("asker", REQUEST), Deadline(at=0.0))
+            following = await peers.open(owner.row, REQUEST, deadline=soon())
+            assert following.id == warm.id + 2, "a stream was opened for a caller whose time had passed"
+            assert len(owner.frames) == 2
+            for stream in (warm, following):
+                stream.abort()
 
     asyncio.run(story())
 

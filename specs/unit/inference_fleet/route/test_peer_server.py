@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from inference_fleet.route import RelayRequest
+from inference_fleet.route import PeerServer, RelayRequest
 from inference_fleet.settings import Deadline
 from inference_fleet.tunnel import (
     Refusal,
@@ -198,13 +198,49 @@ def test_the_callers_budget_only_shortens_the_owners_own_limit() -> None:
             with pytest.raises(StreamRefused) as caught:
                 await ask(peer, budget_ms=budget_ms)
             assert caught.value.refusal is Refusal.NOT_SERVED
-            assert held.requests[0].budget_ms in {budget_ms, (budget_ms or 0) - 1}
+            told_ms = held.requests[0].budget_ms
+            assert (told_ms is None) == (budget_ms is None)
+            assert (told_ms or 0) <= (budget_ms or 0)
             return loop.time() - started
 
     short, long = TIMINGS.instance_beat_s, TIMINGS.instance_liveness_s
     assert asyncio.run(waited(int(short * 1000), long)) < long, "a shorter budget shortens"
     assert asyncio.run(waited(int(long * 1000), short)) < long, "a longer budget does not lengthen"
     assert asyncio.run(waited(None, short)) < long, "no budget is none, not zero"
+
+
+@pytest.mark.holds("B-62")
+def test_what_a_frame_took_to_come_in_is_gone_from_the_budget_the_worker_is_told() -> None:
+    budget_ms = int(TIMINGS.request_s * 1000)
+    readings = [0.0]
+
+    def clock() -> float:
+        readings.append(readings[-1])
+        return readings[-1]
+
+    async def story() -> None:
+        async with town("a") as (_, houses), tunnel(houses["a"], epoch=7) as held:
+            houses["a"].server = PeerServer(
+                table=houses["a"].table, timings=TIMINGS, metrics=houses["a"].metrics, clock=clock
+            )
+            async with peer_of(houses["a"]) as peer:
+                (await ask(peer, budget_ms=budget_ms)).abort()  # the control: nothing passed, nothing is gone
+                asked = len(readings)
+                fields: dict[str, Any] = {"tag": "backend", "target": "127.0.0.1:1", "node": "n", "epoch": 7}
+                request = StreamRequest(**fields, budget_ms=budget_ms)
+                frame = RelayRequest("asker", request).encode()
+                stream = peer.open_stream()
+                stream.write(struct.pack(">I", len(frame)) + frame[:1])
+                await until(lambda: len(readings) > asked)
+                readings.append(TIMINGS.stream_open_s)
+                stream.write(frame[1:])
+                await read_reply(stream, deadline=soon())
+                stream.abort()
+            passed_ms = int(TIMINGS.stream_open_s * 1000)
+            told = [request.budget_ms for request in held.requests]
+            assert told == [budget_ms, budget_ms - passed_ms], "the worker was told of time that had passed"
+
+    asyncio.run(story())
 
 
 def test_a_peer_that_hangs_up_resets_the_workers_stream() -> None:
