@@ -44,6 +44,9 @@ def test_a_row_a_peer_swept_is_taken_back_at_its_own_epoch(play: Play) -> None:
         owner = await b.owner("n1")
         assert owner is not None
         assert (owner.instance_id, owner.epoch) == ("a", claim.epoch)
+        row = await b.owner_row("n1")
+        assert row is not None
+        assert row.disconnected_at is None, "a row taken back still says when it departed"
         assert (await a.reassert({"n1": claim.epoch})).kept == (("n1", claim.epoch),)
 
     play(story)
