@@ -226,7 +226,9 @@ def test_a_process_its_worker_disowns_is_passed_over_and_its_row_reaped(url: str
                 reply = await front.http.post("/v1/chat/completions", json=ASK)
                 assert reply.status_code == 200, reply.text
                 assert reply.headers["x-blackstart-node"] == serving.node_id
-            (reap,) = (await front.http.get("/api/reaps")).json()
+            reaps = (await front.http.get("/api/reaps")).json()
+            assert len(reaps) == 1, "what the worker said of its process was not acted on"
+            reap = reaps[0]
             assert (reap["node_id"], reap["action"]) == (disowning.node_id, "model-deleted")
             assert reap["evidence"]["refusal"] == "unavailable"
             assert await front.metric('blackstart_dials_total{outcome="answered"}') == 1
@@ -275,9 +277,15 @@ def test_a_callers_budget_shortens_and_names_nobody(url: str, tmp_path: Path) ->
         ):
             for asked in (owner, other):
                 await asked.admin()
-                reply = await asked.http.post(
-                    "/v1/chat/completions", json=ASK, headers={"X-Blackstart-Budget-Ms": "200"}
+                asking = asyncio.create_task(
+                    asked.http.post(
+                        "/v1/chat/completions", json=ASK, headers={"X-Blackstart-Budget-Ms": "200"}
+                    )
                 )
+                _, late = await asyncio.wait({asking}, timeout=TIMINGS.start_s / 2)
+                asking.cancel()
+                assert not late, "the caller's own budget did not end its request"
+                reply = await asking
                 assert (reply.status_code, reply.json()["error"]["code"]) == (504, "deadline_exceeded")
             await until(lambda: process.ended == process.started == 2)
             nonsense = await owner.http.post(
