@@ -6,7 +6,7 @@ import re
 import time
 from typing import TYPE_CHECKING
 
-from inference_fleet.auth import COOKIE, bearer, client_address, same_secret
+from inference_fleet.auth import COOKIE, bearer, client_address, client_scheme, same_secret
 from inference_fleet.frontend.errors import ApiError, retry_after
 
 if TYPE_CHECKING:
@@ -84,7 +84,12 @@ def require_registration_token(connection: HTTPConnection) -> None:
     """The fleet's registration token; when none is configured, nobody has it."""
     configured = replica_of(connection).settings.registration_token
     if not same_secret(authorization(connection), configured):
-        raise ApiError("unauthorized", "the registration token is not this fleet's", headers=_UNAUTHORIZED)
+        why = (
+            "the registration token is not this fleet's"
+            if configured
+            else "this replica has no BLACKSTART_REGISTRATION_TOKEN, so nobody may register"
+        )
+        raise ApiError("unauthorized", why, headers=_UNAUTHORIZED)
 
 
 async def require_node(connection: HTTPConnection) -> tuple[str, int]:
@@ -123,3 +128,14 @@ def client_of(connection: HTTPConnection) -> str:
         connection.headers.getlist("x-forwarded-for"),
         replica_of(connection).settings.trusted_proxies,
     )
+
+
+def is_secure(connection: HTTPConnection) -> bool:
+    """Whether the client speaks TLS, to us or to a trusted proxy."""
+    scheme = client_scheme(
+        connection.client.host if connection.client else None,
+        connection.url.scheme,
+        connection.headers.getlist("x-forwarded-proto"),
+        replica_of(connection).settings.trusted_proxies,
+    )
+    return scheme == "https"

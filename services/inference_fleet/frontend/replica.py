@@ -14,6 +14,7 @@ from inference_fleet.cluster import Membership, Presence, Registry, UndialableAd
 from inference_fleet.frontend.handshakes import Handshakes
 from inference_fleet.frontend.inflight import InFlight
 from inference_fleet.frontend.peer_dial import PeerDialer
+from inference_fleet.frontend.warnings import warnings_of
 from inference_fleet.roster.frontend import Roster
 from inference_fleet.route import PeerLinks, PeerServer, RouteOutcome, SessionTable, SharedClock, WorkerDialer
 from inference_fleet.settings import Deadline
@@ -177,6 +178,8 @@ async def open_replica(settings: FrontendSettings, *, port: int) -> AsyncIterato
         assert row is not None
         replica = Replica(settings, db, secret=secret, database_now=row["now"])
         await replica.registry.register(_address(settings, port))
+        for warning in warnings_of(settings, peers=len(await replica.registry.live()) - 1):
+            _log.warning(warning)
         loops = asyncio.create_task(_run_loops(replica), name="replica loops")
         loops.add_done_callback(lambda task: _report(replica, task))
         replica.ready = True
