@@ -1,4 +1,7 @@
-"""The fleet before anything is done to it: it registers, it agrees with itself, it serves."""
+"""The fleet before anything is done to it: it registers, it agrees with itself, it serves.
+
+Each spec runs twice: on the Postgres of the run, and on one in a container of a real engine.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,11 @@ from blackstart.fleet.http import client_of
 
 if TYPE_CHECKING:
     from blackstart.fleet import Fleet
+
+IN_A_CONTAINER = pytest.mark.cluster(postgres="container")
+pytestmark = pytest.mark.parametrize(
+    "fleet", ["run", pytest.param("container", marks=IN_A_CONTAINER)], indirect=True
+)
 
 
 @pytest.mark.holds("B-216", "B-180")

@@ -13,7 +13,7 @@ from blackstart.infra.database import Database, template_key
 from blackstart.infra.errors import InfraError
 from blackstart.infra.own import OwnServer
 from blackstart.infra.scratch import Scratch
-from blackstart.infra.shared import known_server, shared_server
+from blackstart.infra.shared import NODE, known_server, shared_server
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +46,10 @@ class Infra:
         budgets: Budgets | None = None,
         thing: str = "--bs-postgres",
         spec: str | None = None,
+        name: str = NODE,
     ) -> None:
+        """`name` tells the run's server from the one beside it; all who give it share that one."""
+        self._name = name
         self.choice = parse_choice(option, thing=thing)
         self._run = run
         self._spawner = spawner
@@ -67,7 +70,12 @@ class Infra:
         """The run's server."""
         if self._server is None:
             self._server = shared_server(
-                self._run, self._spawner, self.scratch, choice=self.choice, budgets=self._budgets
+                self._run,
+                self._spawner,
+                self.scratch,
+                choice=self.choice,
+                budgets=self._budgets,
+                name=self._name,
             )
         return self._server
 
@@ -92,7 +100,7 @@ class Infra:
         admin.create_database(server, name, template=template, within_s=self._budgets.prepare_s)
         database = Database(server, name, self._budgets.answer_s, self._databases.remove)
         self._databases.append(database)  # from here on `close` drops it, whatever comes next
-        self.scratch.count(name)
+        self.scratch.count(name, server=self._name)
         if prepare is not None and key is None:
             prepare(database.url)
         return database
@@ -113,10 +121,10 @@ class Infra:
     def report(self) -> str:
         """For the summary: which server specs ran on and how many databases they had of it."""
         scratch = self._scratch or Scratch.found(self._run, within_s=self._budgets.prepare_s)
-        server = None if scratch is None else known_server(scratch)
+        server = None if scratch is None else known_server(scratch, self._name)
         if scratch is None or server is None:
             return f"Postgres: {self.choice} (never asked for)"
-        return f"{server.describe()}: {scratch.counted()} databases"
+        return f"{server.describe()}: {scratch.counted(self._name)} databases"
 
     def close(self) -> tuple[str, ...]:
         """Drop what this process still has, end its own servers, and say what could not be done.

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 PREFIX = "blackstart-"
 _WHERE = "infra.json"
 _LOCK = "infra.lock"
-_COUNT = "databases"
 
 
 class Scratch:
@@ -76,15 +75,15 @@ class Scratch:
             json.dump(content, out)
         draft.replace(self.folder / name)
 
-    def count(self, name: str) -> None:
-        """One more database was made in this run."""
-        with (self.folder / _COUNT).open("a", encoding="ascii") as out:
+    def count(self, name: str, *, server: str) -> None:
+        """One more database was made on a server of this run."""
+        with (self.folder / f"{server}.databases").open("a", encoding="ascii") as out:
             out.write(name + "\n")
 
-    def counted(self) -> int:
-        """How many were made by all processes of the run."""
+    def counted(self, server: str) -> int:
+        """How many were made on it by all processes of the run."""
         try:
-            return (self.folder / _COUNT).read_text(encoding="ascii").count("\n")
+            return (self.folder / f"{server}.databases").read_text(encoding="ascii").count("\n")
         except FileNotFoundError:
             return 0
 

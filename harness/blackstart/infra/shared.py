@@ -1,4 +1,7 @@
-"""The run's one server: started by whichever process asks first, found by all the others, ended with the run."""
+"""The run's server: started by whichever process asks first, found by all the others, ended with the run.
+
+Some specs want a container whatever the run stands on: theirs is a second server beside the run's, shared the same way.
+"""
 
 from __future__ import annotations
 
@@ -21,36 +24,52 @@ if TYPE_CHECKING:
     from blackstart.record import Run
 
 NODE = "postgres"
-_STATE = "server.json"
+BESIDE = "postgres-container"  # in run.json and in the scratch folder
 _EXTERNAL_STATE = "external.json"
 _LOOK_EVERY_S = 0.01
 
 
 def shared_server(
-    run: Run, spawner: Spawner, scratch: Scratch, *, choice: PostgresChoice, budgets: Budgets
+    run: Run,
+    spawner: Spawner,
+    scratch: Scratch,
+    *,
+    choice: PostgresChoice,
+    budgets: Budgets,
+    name: str = NODE,
 ) -> PostgresServer:
-    """The server of the run, started now if nobody has. One that died is an error, never quietly another one."""
-    with scratch.locked("server"):
-        known = known_server(scratch)
+    """The server of that name, started now if nobody has. One that died is an error, never quietly another one."""
+    with scratch.locked(name):
+        known = known_server(scratch, name)
         if known is not None:
-            _require_alive(known, run, scratch)
+            _require_alive(known, run, scratch, name)
             return known
         server, started = _START[choice.provider](run, spawner, scratch, choice, budgets)
-        scratch.write(_STATE, {"server": server.to_state(), "started": started})
-        run.update(providers={"postgres": {**server.facts(), "release": server.release}})
+        scratch.write(_state(name), {"server": server.to_state(), "started": started})
+        run.update(providers={name: {**server.facts(), "release": server.release}})
     return server
 
 
-def known_server(scratch: Scratch) -> PostgresServer | None:
-    """What some process of the run started, or `None` while none has."""
-    state = scratch.read(_STATE)
+def known_server(scratch: Scratch, name: str = NODE) -> PostgresServer | None:
+    """What some process of the run started under the name, or `None` while none has."""
+    state = scratch.read(_state(name))
     return None if state is None else PostgresServer.from_state(state["server"])
 
 
-def _require_alive(server: PostgresServer, run: Run, scratch: Scratch) -> None:
+def known_servers(scratch: Scratch) -> dict[str, PostgresServer]:
+    """The run's own and the one beside it, as far as somebody has asked for them."""
+    found = {name: known_server(scratch, name) for name in (NODE, BESIDE)}
+    return {name: server for name, server in found.items() if server is not None}
+
+
+def _state(name: str) -> str:
+    return f"{name}.json"
+
+
+def _require_alive(server: PostgresServer, run: Run, scratch: Scratch, name: str) -> None:
     if not server.pid:
         return
-    state = scratch.read(_STATE) or {}
+    state = scratch.read(_state(name)) or {}
     if identity_of(server.pid) != Identity(server.pid, int(state.get("started", 0))):
         raise InfraError(
             NODE,

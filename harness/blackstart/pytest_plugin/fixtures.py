@@ -10,10 +10,10 @@ import pytest
 from blackstart.core.sentinel import Baseline
 from blackstart.pytest_plugin.host import host_of
 from blackstart.pytest_plugin.keeping import hold_if_failed
-from blackstart.pytest_plugin.markers import cluster_arguments
+from blackstart.pytest_plugin.markers import cluster_arguments, wanted_postgres
 from blackstart.pytest_plugin.options import options_of
 from blackstart.pytest_plugin.sentinels import Sentinels
-from blackstart.pytest_plugin.stash import CLUSTERS, failed_so_far
+from blackstart.pytest_plugin.stash import CLUSTERS, POSTGRES, failed_so_far
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -38,7 +38,10 @@ def infra(request: pytest.FixtureRequest) -> Iterator[Infra]:
     host, options = host_of(request.config), options_of(request.config)
     sentinels = request.config.pluginmanager.get_plugin("blackstart-sentinels")
     assert isinstance(sentinels, Sentinels)
-    with SpecInfra(host.run, host.spawner, options.postgres, adopting=sentinels.adopting) as own:
+    wanted = wanted_postgres(request.node)
+    with SpecInfra(
+        host.run, host.spawner, options.postgres, wanted=wanted, adopting=sentinels.adopting
+    ) as own:
         yield own
 
 
@@ -87,6 +90,8 @@ def fleet(request: pytest.FixtureRequest, infra: Infra) -> Iterator[Any]:
     )
     with front.fleet(asked) as made:
         _remember(request.node, made)
+        if infra.started:  # a fleet on a server of its own never asked for the run's
+            request.node.stash[POSTGRES] = infra.postgres.provider
         left = Baseline(tuple(front.sentinels(made)))
         left.take()
         yield made

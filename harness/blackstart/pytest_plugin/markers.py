@@ -63,12 +63,23 @@ def held_ids(item: pytest.Item) -> tuple[str, ...]:
 
 
 def needed_capabilities(item: pytest.Item) -> tuple[str, ...]:
-    """The capabilities of all `needs` marks on the item, each once."""
-    return tuple(dict.fromkeys(str(one) for mark in item.iter_markers("needs") for one in mark.args))
+    """The capabilities of all `needs` marks on the item, each once, and the container its `cluster` mark wants."""
+    named = [str(one) for mark in item.iter_markers("needs") for one in mark.args]
+    return tuple(dict.fromkeys([*named, *filter(None, [wanted_postgres(item)])]))
 
 
 def cluster_arguments(item: pytest.Item) -> dict[str, Any]:
-    """The merged arguments of the item's `cluster` marks; the closest wins."""
+    """The merged arguments of the item's `cluster` marks but `postgres`, which is the harness's; the closest wins."""
+    return {name: value for name, value in _merged(item).items() if name != "postgres"}
+
+
+def wanted_postgres(item: pytest.Item) -> str | None:
+    """Where the item's `cluster` mark wants its Postgres, whatever the run's choice is; `None` where it does not care."""
+    wanted = _merged(item).get("postgres")
+    return None if wanted is None else str(wanted)
+
+
+def _merged(item: pytest.Item) -> dict[str, Any]:
     merged: dict[str, Any] = {}
     for mark in item.iter_markers("cluster"):
         merged = {**mark.kwargs, **merged}
@@ -93,7 +104,11 @@ def _needs(args: tuple[object, ...], kwargs: Mapping[str, object]) -> str | None
     return f"{unknown[0]} is no capability; try: {', '.join(CAPABILITIES)}" if unknown else None
 
 
-def _cluster(args: tuple[object, ...], _kwargs: Mapping[str, object]) -> str | None:
+def _cluster(args: tuple[object, ...], kwargs: Mapping[str, object]) -> str | None:
+    if kwargs.get("postgres", "container") != "container":
+        return (
+            f"postgres={kwargs['postgres']!r}: only a container can be had beside the run's; try: 'container'"
+        )
     return f"takes named arguments only, not {args[0]!r}; try: cluster(frontends=2)" if args else None
 
 

@@ -14,7 +14,7 @@ from blackstart.core.verdicts import PhaseResult, judge_spec
 from blackstart.pytest_plugin.host import host_of
 from blackstart.pytest_plugin.markers import held_ids, is_marked, needed_capabilities, uses_the_run
 from blackstart.pytest_plugin.options import options_of
-from blackstart.pytest_plugin.stash import CLUSTERS, PHASES, STALL
+from blackstart.pytest_plugin.stash import CLUSTERS, PHASES, POSTGRES, STALL
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -95,6 +95,7 @@ class Recording:
             "needs": list(needed_capabilities(item)),
             "skipped_for": skipped_for,
             "cluster": bool(CLUSTERS in item.stash) or item.get_closest_marker("cluster") is not None,
+            "postgres": item.stash.get(POSTGRES, None),
             "run": str(self._host.folder) if self._host.folder else None,
         }
         if machine:

@@ -13,7 +13,7 @@ from blackstart.infra import Infra
 from blackstart.infra.engine import RUN_LABEL, find_engine
 from blackstart.infra.names import run_prefix
 from blackstart.infra.scratch import Scratch
-from blackstart.infra.shared import known_server
+from blackstart.infra.shared import BESIDE, NODE, known_servers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,9 +31,17 @@ class SpecInfra(Infra):
     """`Infra` whose shared server is no leak of the spec that happened to need it first."""
 
     def __init__(
-        self, run: Run, spawner: Spawner, option: str, *, adopting: Callable[[], AbstractContextManager[None]]
+        self,
+        run: Run,
+        spawner: Spawner,
+        option: str,
+        *,
+        wanted: str | None = None,
+        adopting: Callable[[], AbstractContextManager[None]],
     ) -> None:
-        super().__init__(run, spawner, option)
+        """`option` is the run's; a spec that `wanted` another one gets the server beside the run's."""
+        name = NODE if wanted in {None, option} else BESIDE
+        super().__init__(run, spawner, wanted or option, name=name)
         self._adopting = adopting
 
     @property
@@ -46,11 +54,13 @@ class SpecInfra(Infra):
 
 
 def databases(run: Run) -> Inventory:
-    """This process's databases on the run's server, as the server itself lists them; nothing where none was started."""
+    """This process's databases on the run's servers, as those list them; nothing where none was started."""
     scratch = Scratch.found(run, within_s=_ASK_S)
-    server = known_server(scratch) if scratch is not None else None
-    if server is None:
-        return {}
+    servers = {} if scratch is None else known_servers(scratch)
+    return {key: told for server in servers.values() for key, told in _databases_on(server, run).items()}
+
+
+def _databases_on(server: PostgresServer, run: Run) -> Inventory:
     with psycopg.connect(server.url(), connect_timeout=int(_ASK_S), autocommit=True) as connection:
         rows = connection.execute(
             "SELECT datname FROM pg_database WHERE starts_with(datname, %s)",

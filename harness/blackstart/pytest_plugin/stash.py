@@ -16,6 +16,9 @@ CLUSTERS = pytest.StashKey[list[Any]]()
 """The clusters the item's fixtures started."""
 
 
+POSTGRES = pytest.StashKey[str]()
+"""The provider of the server that the item's fleet has its database on."""
+
 STALL = pytest.StashKey[StallWatch]()
 """What watches the machine while the item runs, where it asked for real processes."""
 

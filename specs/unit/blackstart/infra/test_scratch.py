@@ -35,9 +35,10 @@ def test_the_folder_is_owed_its_end_and_is_the_same_for_all_of_the_run(tmp_path:
         assert run.facts()["scratch"] == str(one.folder)
         owed = [charge for charge in read_ledger(run.dir).values() if charge.kind is ChargeKind.UNDO]
         assert [charge.argv[-1] for charge in owed] == [str(one.folder)]
-        one.count("a")
-        other.count("b")
-        assert one.counted() == 2
+        one.count("a", server="postgres")
+        other.count("b", server="postgres")
+        one.count("c", server="postgres-container")
+        assert (one.counted("postgres"), other.counted("postgres-container")) == (2, 1)
         one.write("secret.json", {"x": 1})
         assert (one.folder / "secret.json").stat().st_mode & 0o077 == 0
         assert other.read("secret.json") == {"x": 1}

@@ -20,6 +20,7 @@ from blackstart.pytest_plugin.markers import objection_to
         (pytest.mark.needs("docker"), "docker is no capability; try: browser, container"),
         (pytest.mark.needs(what="container"), "takes names of capabilities"),
         (pytest.mark.cluster(2), "takes named arguments only"),
+        (pytest.mark.cluster(postgres="embedded"), "postgres='embedded': only a container can be had"),
     ],
 )
 def test_a_marker_that_cannot_be_meant_is_objected_to(mark: pytest.MarkDecorator, told: str) -> None:
@@ -34,6 +35,7 @@ def test_a_marker_that_cannot_be_meant_is_objected_to(mark: pytest.MarkDecorator
         pytest.mark.holds("B-1", "H-104", "T-81", "B-262"),
         pytest.mark.needs("container", "strace"),
         pytest.mark.cluster(frontends=2, workers=1),
+        pytest.mark.cluster(postgres="container"),
         pytest.mark.skip(reason="somebody else's"),
     ],
 )
