@@ -1,7 +1,7 @@
 """Who is asking: users, sessions, API keys, the registration token, peers, and how often they may ask."""
 
 from inference_fleet.auth.accounts import COOKIE, Accounts, Credentials, Entry, Standing
-from inference_fleet.auth.clients import client_address
+from inference_fleet.auth.clients import client_address, client_scheme
 from inference_fleet.auth.hmac_secret import keyed_hash, load_hmac_secret
 from inference_fleet.auth.keys import ApiKeys, KeyWanted, NewKey
 from inference_fleet.auth.limiter import Limiter
@@ -27,6 +27,7 @@ __all__ = [
     "Via",
     "bearer",
     "client_address",
+    "client_scheme",
     "keyed_hash",
     "load_hmac_secret",
     "same_secret",

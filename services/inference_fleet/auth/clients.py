@@ -1,4 +1,4 @@
-"""Which address a request came from, believing `X-Forwarded-For` only where a trusted proxy wrote it."""
+"""Which address a request came from, and how, believing `X-Forwarded-*` only where a trusted proxy wrote it."""
 
 from __future__ import annotations
 
@@ -27,6 +27,19 @@ def client_address(peer: str | None, forwarded_for: Sequence[str], trusted: Sequ
             break
         nearest = claimed
     return nearest
+
+
+def client_scheme(
+    peer: str | None, scheme: str, forwarded_proto: Sequence[str], trusted: Sequence[Network]
+) -> str:
+    """`https` where the client's own connection was TLS, at us or at the first of the proxies before us.
+
+    The first entry of `X-Forwarded-Proto` is the client's side. One that a client invented and a proxy passed on
+    makes that client's own cookie stricter, and nobody else's.
+    """
+    if scheme != "https" and _is_trusted(peer or "unknown", trusted) and forwarded_proto:
+        return forwarded_proto[0].partition(",")[0].strip().lower()
+    return scheme
 
 
 def _is_trusted(address: str, trusted: Sequence[Network]) -> bool:

@@ -3,10 +3,13 @@
 | answer                | registration                                            | login              |
 |-----------------------|---------------------------------------------------------|--------------------|
 | 201 / 200 with cookie | created, and this is your session                       | welcome (200)      |
-| 201 without cookie    | the address is known already: log in (nothing is told)  |                    |
-| 200 without cookie    | created, waits for an administrator                     |                    |
+| 201 without cookie    | created and waits for an administrator, or the address  |                    |
+|                       | is known already: log in, which tells the owner which   |                    |
 | 401                   |                                                         | wrong              |
 | 403                   |                                                         | waits for approval |
+
+Where accounts wait for approval, nobody learns from registration which addresses are known. Where registration is
+`open`, the cookie tells: whoever may use a new account at once has to be given it at once.
 """
 
 from __future__ import annotations
@@ -34,11 +37,9 @@ async def register(request: Request) -> Response:
     entry = await replica.accounts.register(wanted)
     if entry.standing is Standing.WELCOME:
         return _with_cookie(request, json_response(_user(entry), 201), entry)
-    if entry.standing is Standing.PENDING:
-        return json_response(
-            {"message": "registered; an administrator has to approve this account", "pending": True}
-        )
-    return json_response({"message": "registration processed"}, 201)
+    return json_response(
+        {"message": "registration processed; log in, or wait for an administrator's approval"}, 201
+    )
 
 
 async def login(request: Request) -> Response:
@@ -56,7 +57,7 @@ async def logout(request: Request) -> Response:
     """`POST /api/auth/logout`: ends this session, and says so even when there was none."""
     await gate.replica_of(request).accounts.logout(request.cookies.get(COOKIE, ""))
     response = json_response({"message": "logged out"})
-    response.delete_cookie(COOKIE, path="/", httponly=True, samesite="lax")
+    response.delete_cookie(COOKIE, path="/", httponly=True, samesite="lax", secure=gate.is_secure(request))
     return response
 
 
@@ -127,7 +128,7 @@ def _with_cookie(request: Request, response: Response, entry: Entry) -> Response
         path="/",
         httponly=True,
         samesite="lax",
-        secure=request.url.scheme == "https",
+        secure=gate.is_secure(request),
     )
     return response
 

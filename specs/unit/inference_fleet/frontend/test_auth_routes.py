@@ -34,8 +34,41 @@ def test_registration_answers_201_twice_and_only_the_cookie_says_which(url: str,
             assert (login.status_code, login.json()["role"]) == (200, "admin")
             assert "session" in login.cookies
             waiting = await front.http.post("/api/auth/register", json={**ADMIN, "email": "bob@example.org"})
-            assert (waiting.status_code, waiting.json()["pending"]) == (200, True)
+            again = await front.http.post("/api/auth/register", json={**ADMIN, "email": "bob@example.org"})
             assert "session" not in waiting.cookies
+            assert [
+                (answer.status_code, answer.json(), set(answer.headers)) for answer in (waiting, again)
+            ] == [(known.status_code, known.json(), set(known.headers))] * 2, (
+                "a known address is told from a new one"
+            )
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("trusted", "proto", "secure"),
+    [
+        ("127.0.0.0/8", "https", True),
+        ("127.0.0.0/8", "HTTPS, http", True),
+        ("127.0.0.0/8", "http", False),
+        ("127.0.0.0/8", "", False),
+        ("10.0.0.0/8", "https", False),
+    ],
+)
+def test_a_session_cookie_is_secure_behind_a_trusted_proxy_that_speaks_tls(
+    url: str,
+    tmp_path: Path,
+    trusted: str,
+    proto: str,
+    secure: bool,  # noqa: FBT001 -- parametrised
+) -> None:
+    async def story() -> None:
+        async with served(url, tmp_path, trusted_proxies=(ipaddress.ip_network(trusted),)) as front:
+            headers = {"X-Forwarded-Proto": proto} if proto else {}
+            for path in ("/api/auth/register", "/api/auth/login", "/api/auth/logout"):
+                answer = await front.http.post(path, json=ADMIN, headers=headers)
+                flags = {part.strip().lower() for part in answer.headers["set-cookie"].split(";")[1:]}
+                assert ("secure" in flags) is secure, f"{path}: the cookie's flags are {flags}"
 
     asyncio.run(story())
 
