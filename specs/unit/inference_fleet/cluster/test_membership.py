@@ -39,7 +39,7 @@ def beating(registry: Registry, held: Held, *on_tick: Callable[[], Awaitable[Non
     return Membership(registry, held=lambda: held.sessions, on_lost=held.on_lost, on_tick=on_tick)
 
 
-@pytest.mark.holds("B-13", "B-15")
+@pytest.mark.holds("B-13", "B-15", "B-249")
 def test_a_real_membership_purges_by_the_derived_retention_and_not_by_its_floor(play: Play) -> None:
     """Two departures either side of the gap between floor and retention: the one that goes shows the purge ran."""
     timings = replace(Timings.drill(), departed_retention_floor_s=6.0)

@@ -52,6 +52,19 @@ def test_every_outcome_is_there_none_is_absence_and_presence_is_pointed_at() -> 
     assert "heartbeat and" in text
 
 
+@pytest.mark.holds("B-149")
+def test_the_recovery_of_a_heartbeat_is_told_from_that_of_a_tunnel() -> None:
+    text = " ".join(section("Who decides that a worker is gone").split())
+    assert (
+        "A heartbeat that recovers says nothing about the tunnel, and a tunnel that recovers says nothing about the "
+        "heartbeat"
+    ) in text
+    assert "heartbeat is fresh and whose tunnel is gone is `unhealthy (tunnel-gone)`" in text
+    assert "tunnel lives and whose heartbeat is dead is `unhealthy (heartbeat-path)`" in text
+    alone = next(line for line in text.split("| **") if line.startswith("heartbeat**"))
+    assert "tunnel" not in alone, "the heartbeat's own row speaks of the tunnel"
+
+
 @pytest.mark.holds("B-71")
 def test_no_sentence_promises_another_way_to_a_worker() -> None:
     text = section("`BLACKSTART_TUNNEL=false`")

@@ -51,6 +51,7 @@ class Frontend:
 
     url: str = ""
     registrations: list[Registration] = field(default_factory=list)
+    bodies: list[bytes] = field(default_factory=list)
     heartbeats: list[Heartbeat] = field(default_factory=list)
     bearers: list[str] = field(default_factory=list)
     dials: list[Mapping[str, str]] = field(default_factory=list)
@@ -64,7 +65,8 @@ class Frontend:
 
     async def register(self, request: Request) -> Response:
         self.order.append("register")
-        self.registrations.append(msgspec.json.decode(await request.body(), type=Registration))
+        self.bodies.append(await request.body())
+        self.registrations.append(msgspec.json.decode(self.bodies[-1], type=Registration))
         self.bearers.append(request.headers["authorization"])
         if self.registering:
             return self.registering.popleft()

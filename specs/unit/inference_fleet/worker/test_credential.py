@@ -13,7 +13,6 @@ from inference_fleet.worker.credential import CredentialError, load_or_make, wri
 from inference_fleet.worker.epochs import EpochFile
 
 
-@pytest.mark.holds("B-35")
 def test_a_credential_is_made_once_private_and_reused(tmp_path: Path) -> None:
     file = tmp_path / "data" / "credential"
 

@@ -61,7 +61,6 @@ async def _dial(url: str) -> int:
     return dialled.epoch
 
 
-@pytest.mark.holds("B-35")
 def test_the_dial_says_who_it_is_and_what_it_has_seen_and_learns_its_epoch() -> None:
     async def story() -> None:
         async with _frontend() as (url, seen):

@@ -145,7 +145,7 @@ def test_only_dials_teach_the_highest_epoch_and_it_never_falls() -> None:
     assert seen.value == 9
 
 
-@pytest.mark.holds("B-46")
+@pytest.mark.holds("B-46", "B-253")
 @pytest.mark.parametrize("refusal", list(Refusal))
 def test_a_refusal_of_the_resolver_keeps_its_code(refusal: Refusal) -> None:
     async def story() -> None:
