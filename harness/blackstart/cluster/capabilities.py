@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from blackstart.core.gate import CAPABILITIES
+from blackstart.core.gate import CAPABILITIES, required_capabilities
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,6 +34,8 @@ _FAKETIME = (
 )
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 _ROOT = Path("/")
+_remarks: list[str] = []
+_GLANCES = ("browser", "faketime", "go")
 
 
 @cache
@@ -47,15 +49,28 @@ def all_lacking() -> dict[str, str]:
     return {name: reason for name in CAPABILITIES if (reason := lacking(name)) is not None}
 
 
+def take_remarks() -> list[str]:
+    """What a probe met that the journal should know, each once."""
+    taken = _remarks.copy()
+    _remarks.clear()
+    return taken
+
+
+def seen_at_a_glance() -> dict[str, str]:
+    """What a look at the file system tells, for a run that waits for no probe: `here`, or why not. The others are not asked."""
+    return {name: lacking(name) or "here" for name in _GLANCES}
+
+
 def find_faketime(root: Path = _ROOT) -> Path | None:
     """Where Debian and others put libfaketime, or `None`."""
     return next((path for place in _FAKETIME for path in sorted(root.glob(place))), None)
 
 
 def _container() -> str | None:
-    from blackstart.infra.engine import EngineError, find_engine  # noqa: PLC0415 - only where somebody asks for containers
+    from blackstart.infra.engine import EngineError, find_engine, find_wanted_engine  # noqa: PLC0415 - only for who asks
 
-    engine = find_engine()
+    required = "container" in required_capabilities(os.environ.get("BLACKSTART_REQUIRE"))
+    engine = find_wanted_engine(remark=_remarks.append) if required else find_engine()
     if isinstance(engine, str):
         return engine
     image = os.environ.get("BLACKSTART_POSTGRES_IMAGE", "").strip()

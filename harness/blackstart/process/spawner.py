@@ -35,12 +35,20 @@ class Spawner:
     """Starts children for one user of a run. `user` is the pid that asks (`None` takes this process's)."""
 
     def __init__(
-        self, run: Run, journal: Journal, guardian: GuardianLease, *, user: int | None = None
+        self,
+        run: Run,
+        journal: Journal,
+        guardian: GuardianLease,
+        *,
+        user: int | None = None,
+        shared: list[Handle] | None = None,
     ) -> None:
+        """`shared` is given the handles of what the run shares: the guardian ends those, their parent takes the status."""
         self._run = run
         self._journal = journal
         self._guardian = guardian
         self._user = os.getpid() if user is None else user
+        self._shared = shared
         self.ledger = Ledger(run.dir)
 
     def __enter__(self) -> Self:
@@ -54,6 +62,10 @@ class Spawner:
     def close(self) -> None:
         """Spawn no more. Handles keep working but for the ledger; end them first."""
         self.ledger.close()
+
+    def remark(self, text: str) -> None:
+        """A line of the journal about what was met on the way to a process."""
+        self._journal.write("mark", text=text)
 
     def spawn(
         self,
@@ -149,7 +161,10 @@ class Spawner:
             ports=numbers,
             folder=held if ending is Ending.POSTGRES else None,
         )
-        return make_handle(made, journal=self._journal, ledger=self.ledger, log=log)
+        handle = make_handle(made, journal=self._journal, ledger=self.ledger, log=log)
+        if shared and self._shared is not None:
+            self._shared.append(handle)
+        return handle
 
     def _environment(self, env: Mapping[str, str] | None, user: int | None, charge: Charge) -> dict[str, str]:
         base = {name: value for name, value in os.environ.items() if not name.startswith(_NOT_INHERITED)}

@@ -58,10 +58,12 @@ class Recording:
         needed = needed_capabilities(item)
         if not needed:
             return
-        from blackstart.cluster.capabilities import lacking  # noqa: PLC0415 - only where one is needed
+        from blackstart.cluster.capabilities import lacking, take_remarks  # noqa: PLC0415 - only where one is needed
 
         for name in needed:
             reason = lacking(name)
+            for text in take_remarks():
+                self._host.write("mark", spec=item.nodeid, text=text)
             if reason is None:
                 continue
             if name in self._options.required:

@@ -135,9 +135,11 @@ class Judging:
         counts = self.ledger.counts()
         missing: dict[str, str] = {}
         if counts.collected and options.required:
-            from blackstart.cluster.capabilities import lacking  # noqa: PLC0415 - only where something is required
+            from blackstart.cluster.capabilities import lacking, take_remarks  # noqa: PLC0415 - only where required
 
             missing = {name: reason for name in options.required if (reason := lacking(name)) is not None}
+            for text in take_remarks():
+                host_of(self._config).write("mark", text=text)
         self.against = objections(counts, ci=options.ci, required=options.required, missing=missing)
         if self._rows and is_unselected(self._config, deselected=self.ledger.deselected):
             self.tally = take_tally(self._rows, self.ledger.results(), required=options.required)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from blackstart.cluster import capabilities
+from blackstart.infra import engine
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,3 +72,19 @@ def test_what_is_not_on_the_path_is_not_here(tmp_path: Path, monkeypatch: pytest
 @pytest.mark.needs("strace")
 def test_the_machines_own_strace_is_asked_in_the_same_words() -> None:
     assert capabilities._PROBES["strace"]() is None
+
+
+@pytest.mark.parametrize("required", [True, False])
+def test_a_required_engine_is_given_longer_than_one_that_is_only_wished_for(
+    monkeypatch: pytest.MonkeyPatch, *, required: bool
+) -> None:
+    def wanted(*, remark: Callable[[str], object]) -> str:
+        remark("silent at first")
+        return "none after a long while"
+
+    monkeypatch.setenv("BLACKSTART_REQUIRE", "strace,container" if required else "strace")
+    monkeypatch.setattr(engine, "find_engine", lambda: "none at once")
+    monkeypatch.setattr(engine, "find_wanted_engine", wanted)
+    assert capabilities._PROBES["container"]() == ("none after a long while" if required else "none at once")
+    assert capabilities.take_remarks() == (["silent at first"] if required else [])
+    assert capabilities.take_remarks() == [], "each is told once"

@@ -113,10 +113,10 @@ def test_an_image_that_is_not_there_is_not_pulled_but_told(
     have = image_name()
     monkeypatch.setenv(IMAGE_VARIABLE, "blackstart/no-such-image:1")
     with pytest.raises(InfraError, match="image=blackstart/no-such-image:1: is not on the engine") as caught:
-        usable_engine(image_name())
+        usable_engine(image_name(), remark=print)
     assert "or docker pull blackstart/no-such-image:1" in str(caught.value)
     assert f"{IMAGE_VARIABLE}={have}" in str(caught.value), "what to set is not said"
-    assert usable_engine(have) == engine
+    assert usable_engine(have, remark=print) == engine
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from blackstart.infra.engine import (
     Engine,
     EngineError,
     find_engine,
+    find_wanted_engine,
     host_identity,
     main,
     remove_leftovers,
@@ -33,10 +34,12 @@ DEAD_RUN = "20200101-000000-dead0000"
 class FakeEngine:
     """Answers what it was told for a method and a path, and notes what it was asked."""
 
-    def __init__(self, folder: Path, answers: dict[str, tuple[int, bytes]]) -> None:
+    def __init__(self, folder: Path, answers: dict[str, tuple[int, bytes]], *, deaf: int = 0) -> None:
         self.path = folder / "engine.sock"
         self.asked: list[str] = []
         self._answers = answers
+        self._deaf = deaf  # so many connections are taken and never answered
+        self._unheard: list[socket.socket] = []
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(self.path))
         self._listener.listen()
@@ -49,6 +52,8 @@ class FakeEngine:
     def close(self) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+        for connection in self._unheard:
+            connection.close()
 
     def _serve(self) -> None:
         while True:
@@ -56,6 +61,9 @@ class FakeEngine:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
+            if len(self._unheard) < self._deaf:
+                self._unheard.append(connection)
+                continue
             with connection:
                 words = connection.recv(65536).decode().split(" ")
                 if len(words) < 2:
@@ -69,8 +77,8 @@ class FakeEngine:
 
 
 @contextmanager
-def fake(folder: Path, answers: dict[str, tuple[int, bytes]]) -> Iterator[FakeEngine]:
-    engine = FakeEngine(folder, answers)
+def fake(folder: Path, answers: dict[str, tuple[int, bytes]], *, deaf: int = 0) -> Iterator[FakeEngine]:
+    engine = FakeEngine(folder, answers, deaf=deaf)
     yield engine
     engine.close()
 
@@ -105,6 +113,24 @@ def test_an_engine_that_accepts_and_never_answers_is_absent_after_half_a_second(
         took_s = time.monotonic() - began
     assert isinstance(found, str)
     assert ANSWER_S <= took_s < 20 * ANSWER_S
+
+
+def test_an_engine_nobody_can_do_without_may_be_silent_at_first_and_that_is_remarked(tmp_path: Path) -> None:
+    told: list[str] = []
+    answers = {"GET /version": (200, b'{"Version":"20.10"}')}
+    with fake(tmp_path, answers, deaf=2) as engine:
+        assert isinstance(find_engine(engine.address), str), "the control: it is silent"
+        assert find_wanted_engine(engine.address, remark=told.append) == Engine(engine.address, "20.10")
+    [remark] = told
+    assert "timed out; asked again: engine 20.10 answered after" in remark
+
+
+def test_an_engine_that_refuses_is_not_asked_again_even_where_it_is_wanted() -> None:
+    told: list[str] = []
+    found = find_wanted_engine("tcp://127.0.0.1:1", remark=told.append)
+    assert isinstance(found, str)
+    assert "refused" in found
+    assert told == []
 
 
 def test_an_answer_that_is_no_engines_is_a_reason(tmp_path: Path) -> None:
