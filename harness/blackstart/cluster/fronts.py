@@ -33,8 +33,6 @@ class FleetRequest:
     spec: str
     arguments: Mapping[str, Any]
     preset: str
-    seed: int
-    time_factor: float
 
 
 class FleetFront(Protocol):

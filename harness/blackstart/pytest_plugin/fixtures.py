@@ -85,8 +85,6 @@ def fleet(request: pytest.FixtureRequest, infra: Infra) -> Iterator[Any]:
         spec=request.node.nodeid,
         arguments=cluster_arguments(request.node),
         preset=options.preset,
-        seed=options.seed,
-        time_factor=options.time_factor,
     )
     with front.fleet(asked) as made:
         _remember(request.node, made)
