@@ -89,6 +89,12 @@ def test_a_drill_that_held_says_so_in_one_object_and_its_evidence_shows_the_kill
     assert first.data["pid"] != second.data["pid"]
     killed = _events(run, "exit", "frontend-0")[0]
     assert (killed.incarnation, killed.data["signal"]) == (1, signal.SIGKILL)
+    # Postgres is the run's and ended by the guardian, and its end is told all the same
+    assert [event.data["pid"] for event in _events(run, "exit", "postgres")] == [
+        event.data["pid"] for event in _events(run, "spawn", "postgres")
+    ]
+    assert set(facts["versions"]) == {"python", "blackstart"}
+    assert set(facts["capabilities"]) == {"browser", "faketime", "go"}
     judged = [(event.data["check"], event.data["text"]) for event in _events(run, "verdict")]
     assert judged == [(check["id"], check["text"]) for check in told["checks"]]
     assert {event.data["verdict"] for event in _events(run, "verdict")} == {"passed"}

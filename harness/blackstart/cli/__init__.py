@@ -26,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments = parser.parse_args(argv)
         if arguments.command is None:
             parser.print_help(sys.stderr)
-            return ExitCode.BAD_INPUT
+            parser.error("the following arguments are required: command")
         code = int(arguments.run(arguments))
         sys.stdout.flush()
     except CommandError as error:

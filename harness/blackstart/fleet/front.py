@@ -42,7 +42,7 @@ class Front:
         )
 
     def sentinels(self, fleet: Fleet) -> Sequence[Sentinel]:
-        """Asyncio tasks of each living replica, against its own idle baseline."""
+        """Asyncio tasks of each living replica and worker, against its own idle baseline."""
         from blackstart.fleet.sentinel import tasks_sentinel  # noqa: PLC0415 - see the module's docstring
 
         return (tasks_sentinel(fleet),)

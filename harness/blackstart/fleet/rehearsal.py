@@ -13,8 +13,10 @@ import signal
 import sys
 import time
 from contextlib import ExitStack
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Self
 
+from blackstart.cluster.capabilities import seen_at_a_glance
 from blackstart.cluster.waiting import Waiter, current, installed
 from blackstart.core.commands import BadInput, SetUpFailed
 from blackstart.infra import BadPostgresOption, Infra, InfraError
@@ -28,10 +30,11 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import FrameType, TracebackType
 
-    from blackstart.process import GuardianLease
+    from blackstart.process import GuardianLease, Handle
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LOOK_EVERY_S = 0.02
+_SHARED_ENDS_WITHIN_S = 20.0  # Postgres is asked first and may write its checkpoint
 
 
 class Interrupted(KeyboardInterrupt):
@@ -49,13 +52,16 @@ class Rehearsal:
         self.seed = seed
         self._stack = ExitStack()
         self._lease: GuardianLease | None = None
+        self._shared: list[Handle] = []
         self._finished = False
+        self._factor = _time_factor()
         try:
             self.run = Run.create(
                 run_dir,
                 argv=["blackstart", *sys.argv[1:]],
                 seed=seed,
-                versions={"python": platform.python_version()},
+                versions={"python": platform.python_version(), "blackstart": version("blackstart")},
+                capabilities=seen_at_a_glance(),
             )
         except RunFolderError as wrong:
             raise BadInput("--run-dir", wrong.value, wrong.problem, remedy=wrong.remedy) from wrong
@@ -70,10 +76,12 @@ class Rehearsal:
         try:
             self.journal = self._stack.enter_context(Journal(self.run, writer="cli"))
             self.journal.write("run-start", spec=self.spec, argv=sys.argv[1:], seed=self.seed)
-            self._stack.enter_context(installed(Waiter(factor=current().factor, sink=self._waited)))
+            self._stack.enter_context(installed(Waiter(factor=self._factor, sink=self._waited)))
             Guardian.start(self.run)
+            self._stack.callback(self._take_exits, within=_SHARED_ENDS_WITHIN_S)
             self._lease = self._stack.enter_context(Guardian.connect(self.run))
-            self.spawner = self._stack.enter_context(Spawner(self.run, self.journal, self._lease))
+            spawner = Spawner(self.run, self.journal, self._lease, shared=self._shared)
+            self.spawner = self._stack.enter_context(spawner)
             self.infra = Infra(self.run, self.spawner, self._postgres, thing=self._thing)
             self._stack.callback(self.infra.close)
         except BadPostgresOption as wrong:
@@ -111,7 +119,14 @@ class Rehearsal:
             if time.monotonic() >= deadline:
                 break
             time.sleep(_LOOK_EVERY_S)
+        self._take_exits(within=max(0.0, deadline - time.monotonic()))
         return troubles + [f"pid {stat.pid} ({cmdline_of(stat.pid)})" for stat in left]
+
+    def _take_exits(self, *, within: float) -> None:
+        """What the run shares is ended by the guardian, and only we, its parent, can journal how it ended."""
+        deadline = time.monotonic() + within
+        for handle in self._shared:
+            handle.wait(within=max(0.0, deadline - time.monotonic()))
 
     def _waited(self, outcome: str, data: dict[str, Any]) -> None:
         self.journal.write("wait", spec=self.spec, outcome=outcome, **data)
@@ -148,6 +163,17 @@ def setting_up() -> Iterator[None]:
         yield
     except InfraError as wrong:
         raise _as_command_error(wrong) from wrong
+
+
+def _time_factor() -> float:
+    """The factor in force; one that cannot be meant is told before anything is made."""
+    try:
+        return current().factor
+    except ValueError as wrong:
+        name, _, rest = str(wrong).partition("=")
+        value, _, rest = rest.partition(": ")
+        told, _, remedy = rest.partition("; try: ")
+        raise BadInput(name, value, told, remedy=remedy) from wrong
 
 
 def _as_command_error(wrong: InfraError) -> BadInput | SetUpFailed:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import httpx2
 
 from blackstart.cluster.stall import StallWatch
-from blackstart.core.commands import ExitCode
+from blackstart.core.commands import CommandError, ExitCode
 from blackstart.core.redact import redact
 from blackstart.fleet.arguments import options_of, postgres_of, run_dir_of, seed_of
 from blackstart.fleet.checks import VERDICT_OF, Check, Report, carry_out
@@ -36,25 +36,45 @@ def run_drill(arguments: Namespace) -> int:
     seed = drawn_seed(seed_of(arguments))
     began = time.monotonic()
     checks: list[Check] = []
+    report: Report | None = None
+    broke: Exception | None = None
     try:
         with interruptible():
             rehearsal = Rehearsal(
                 spec="drill", postgres=postgres, run_dir=run_dir_of(arguments), seed=seed, thing=thing
             )
             with rehearsal, setting_up():
-                _make(options, rehearsal, checks, said=not arguments.json)
+                broke = _make(options, rehearsal, checks, said=not arguments.json)
                 report = Report(
                     checks=tuple(checks), seconds=time.monotonic() - began, evidence=rehearsal.run.dir
                 )
-                rehearsal.finish(report.verdict, seconds=report.seconds)
+                if broke is None:
+                    rehearsal.finish(report.verdict, seconds=report.seconds)
+                else:
+                    rehearsal.finish("harness-failure", drill=str(report.verdict), error=repr(broke))
     except Interrupted as asked:
         sys.stderr.write(f"blackstart: {asked}: everything is ended; evidence: {rehearsal.run.dir}\n")
         return ExitCode.INTERRUPTED
+    except Exception as error:
+        if report is None:
+            raise
+        broke = broke or error
     say(json.dumps(report.as_json()) if arguments.json else str(report))
+    if broke is not None:
+        told = " ".join(f"{type(broke).__name__}: {broke}".split())
+        raise CommandError(
+            "drill",
+            rehearsal.run.id,
+            f"was judged and could not be ended: {told}",
+            remedy=f"read {report.evidence}",
+        ) from broke
     return report.exit_code
 
 
-def _make(options: FleetOptions, rehearsal: Rehearsal, checks: list[Check], *, said: bool) -> None:
+def _make(
+    options: FleetOptions, rehearsal: Rehearsal, checks: list[Check], *, said: bool
+) -> Exception | None:
+    """Make the checks and end the fleet; what failed at ending it, which takes no verdict away."""
     timings = options.timings
     fleet = Fleet(
         options,
@@ -82,8 +102,14 @@ def _make(options: FleetOptions, rehearsal: Rehearsal, checks: list[Check], *, s
                 fleet.note(str(told))
                 if said:
                     say(str(told))
-    finally:
+    except BaseException:
         fleet.end()
+        raise
+    try:
+        fleet.end()
+    except Exception as error:  # noqa: BLE001 - told beside the report, whatever it is
+        return error
+    return None
 
 
 def _postgres_gone(fleet: Fleet) -> str:

@@ -1,6 +1,6 @@
-"""asyncio tasks a replica is left with when a spec ends: back to its idle baseline, or the spec leaked them.
+"""asyncio tasks a replica or a worker is left with when a spec ends: back to its idle baseline, or the spec leaked them.
 
-The baseline is what the replica runs with nothing under way. A tunnel or a peer link that came meanwhile has tasks of
+The baseline is what the process runs with nothing under way. A tunnel or a peer link that came meanwhile has tasks of
 its own, so the figure is compared as: baseline, plus what each tunnel and link more than before is owed. Work that is just
 ending is given the fleet's own time to end.
 """
@@ -10,7 +10,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from blackstart.cluster.lifecycle import State
 from blackstart.core.sentinel import Inventory, Sentinel
+from blackstart.fleet.scrape import scrape
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 
     from blackstart.cluster.node import Node
     from blackstart.fleet.fleet import Fleet
+    from blackstart.fleet.scrape import Scrape
 
 TASKS_A_TUNNEL = 6
 TASKS_A_PEER_LINK = 5  # of the replica that dialled it; the other end has one less
@@ -32,11 +35,11 @@ def tasks_sentinel(fleet: Fleet) -> Sentinel:
 
     def snapshot() -> Inventory:
         if not first:
-            first.update({_name(node): _figures(fleet, node) for node in fleet.frontends if node.alive})
+            first.update(_look(fleet))
             return first
         deadline = time.monotonic() + within
         while True:
-            now = {_name(node): _figures(fleet, node) for node in fleet.frontends if node.alive}
+            now = _look(fleet)
             if not over(first, now) or time.monotonic() >= deadline:
                 return now
             time.sleep(_LOOK_EVERY_S)
@@ -45,16 +48,16 @@ def tasks_sentinel(fleet: Fleet) -> Sentinel:
 
 
 def over(before: Mapping[Any, Any], after: Mapping[Any, Any]) -> list[str]:
-    """The replicas with more tasks than their baseline and their tunnels account for.
+    """The processes with more tasks than their baseline and their tunnels account for.
 
-    A replica started during the spec is measured against the leanest baseline there is.
+    One started during the spec is measured against the leanest baseline of its kind.
     """
-    if not before:
-        return []
-    leanest = min(before.values(), key=lambda figures: float(figures["tasks"]))
     told = []
     for name, now in after.items():
-        base = before.get(name, leanest)
+        alike = [figures for known, figures in before.items() if _kind(known) == _kind(name)]
+        if not alike:
+            continue
+        base = before.get(name) or min(alike, key=lambda figures: float(figures["tasks"]))
         more_tunnels = max(0.0, now["tunnels"] - base["tunnels"])
         more_links = max(0.0, now["peers"] - base["peers"])
         allowed = base["tasks"] + more_tunnels * TASKS_A_TUNNEL + more_links * TASKS_A_PEER_LINK
@@ -65,14 +68,32 @@ def over(before: Mapping[Any, Any], after: Mapping[Any, Any]) -> list[str]:
     return told
 
 
-def _figures(fleet: Fleet, node: Node) -> dict[str, float]:
-    seen = fleet.metrics(node.index)
+def _look(fleet: Fleet) -> dict[str, dict[str, float]]:
+    """A paused process cannot answer, and has not run since it could."""
+    replicas, workers = (
+        [node for node in group if node.alive and node.state is not State.PAUSED]
+        for group in (fleet.frontends, fleet.workers)
+    )
+    within = fleet.timings.handshake_s
+    return {
+        **{_name(node): figures(scrape(node.url, within=within), links=True) for node in replicas},
+        **{_name(node): figures(scrape(node.url, within=within), links=False) for node in workers},
+    }
+
+
+def figures(seen: Scrape, *, links: bool) -> dict[str, float]:
+    """What is compared; a worker has no links to peers."""
     return {
         "tasks": seen.value("blackstart_tasks"),
         "tunnels": seen.value("blackstart_tunnels"),
-        "peers": seen.value("blackstart_peer_links"),
+        "peers": seen.value("blackstart_peer_links") if links else 0.0,
     }
 
 
 def _name(node: Node) -> str:
     return f"{node.name}.{node.incarnation}"
+
+
+def _kind(name: str) -> str:
+    """`frontend` of `frontend-0.1`."""
+    return name.rpartition("-")[0]

@@ -94,12 +94,17 @@ def test_a_defect_of_ours_is_told_with_its_trace_and_is_no_verdict(
     assert "RuntimeError: a defect" in capsys.readouterr().err
 
 
-def test_no_command_prints_help_and_is_bad_input(
+def test_no_command_prints_help_and_ends_with_the_line_of_bad_input(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     commanding(monkeypatch, 0)
     assert main([]) == ExitCode.BAD_INPUT
-    assert "does it" in capsys.readouterr().err
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "does it" in err
+    last = err.splitlines(keepends=True)[-1]
+    assert FORM.fullmatch(last), f"no line of ours at the end: {last!r}"
+    assert "command=: missing; try: blackstart" in last
 
 
 def test_the_installed_command_tells_its_version_and_lists_only_what_exists() -> None:

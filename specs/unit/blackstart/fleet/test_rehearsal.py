@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import os
+import platform
 import signal
 import subprocess
 import sys
+from importlib.metadata import version
+from typing import TYPE_CHECKING
 
 import pytest
 
-from blackstart.fleet.rehearsal import SIGNALS, Interrupted, interruptible
+from blackstart.cluster import capabilities, waiting
+from blackstart.cluster.waiting import current
+from blackstart.core.commands import BadInput
+from blackstart.fleet.rehearsal import SIGNALS, Interrupted, Rehearsal, interruptible
+from blackstart.process.guard import ANSWER_WITHIN_S
+from blackstart.record import read_journal
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def test_where_no_signal_came_the_handlers_of_before_are_back() -> None:
@@ -43,3 +54,56 @@ print("still here")
 
 def test_an_interruption_is_a_keyboard_interrupt_so_that_no_except_exception_takes_it() -> None:
     assert issubclass(Interrupted, KeyboardInterrupt)
+
+
+def _rehearsal(parent: Path) -> Rehearsal:
+    return Rehearsal(spec="drill", postgres="embedded", run_dir=parent, seed=7)
+
+
+def _kinds(rehearsal: Rehearsal, node: str) -> list[str]:
+    return [entry.kind for entry in read_journal(rehearsal.run.dir) if entry.node == node]
+
+
+@pytest.mark.parametrize("asked", [True, False], ids=["by-the-drill", "with-the-run"])
+def test_the_end_of_what_the_run_shares_is_in_the_journal(tmp_path: Path, *, asked: bool) -> None:
+    within = current().factor * ANSWER_WITHIN_S
+    with _rehearsal(tmp_path) as rehearsal:
+        rehearsal.spawner.spawn(
+            node="postgres", argv=["tail", "-f", "/dev/null"], log_dir=tmp_path, spec="infra", shared=True
+        )
+        assert "exit" not in _kinds(rehearsal, "postgres"), "the control: it runs"
+        if asked:
+            assert rehearsal.end_shared(within=within) == []
+            assert "exit" in _kinds(rehearsal, "postgres")
+        rehearsal.finish("passed")
+    assert _kinds(rehearsal, "postgres").count("exit") == 1
+
+
+def test_a_run_says_what_it_ran_on_and_what_the_machine_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(capabilities, "lacking", lambda name: None if name == "go" else f"{name} is not here")
+    facts = _rehearsal(tmp_path).run.facts()
+    assert facts["versions"] == {"python": platform.python_version(), "blackstart": version("blackstart")}
+    assert facts["capabilities"] == {
+        "browser": "browser is not here",
+        "faketime": "faketime is not here",
+        "go": "here",
+    }
+
+
+@pytest.mark.parametrize("text", ["abc", "0", "-1", "nan"])
+def test_a_time_factor_that_cannot_be_meant_is_bad_input_and_makes_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setattr(waiting, "_installed", [])
+    monkeypatch.setenv("BLACKSTART_TIME_FACTOR", text)
+    with pytest.raises(BadInput) as refused:
+        _rehearsal(tmp_path / "logs")
+    assert (
+        str(refused.value)
+        == f"blackstart: BLACKSTART_TIME_FACTOR={text}: not a number above 0; try: BLACKSTART_TIME_FACTOR=2"
+    )
+    assert not (tmp_path / "logs").exists()
+    monkeypatch.setenv("BLACKSTART_TIME_FACTOR", "2")
+    assert _rehearsal(tmp_path / "logs").run.dir.is_dir(), "the control"
