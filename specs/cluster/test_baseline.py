@@ -22,7 +22,7 @@ pytestmark = pytest.mark.parametrize(
 )
 
 
-@pytest.mark.holds("B-216", "B-180")
+@pytest.mark.holds("B-216")
 @pytest.mark.cluster(frontends=1, workers=1)
 def test_a_worker_appears_in_the_roster_of_the_replica_it_registered_with(fleet: Fleet) -> None:
     look = fleet.roster(via=0)
@@ -79,7 +79,7 @@ def test_unless_asked_otherwise_workers_dial_the_balancer_and_begin_at_replica_0
     assert (fleet.owner_index(0), fleet.owner_index(1)) == (0, 1)
 
 
-@pytest.mark.holds("B-182", "B-178", "B-183")
+@pytest.mark.holds("B-182", "B-178")
 @pytest.mark.cluster(frontends=1, workers=1)
 def test_a_cold_restarted_replica_keeps_its_port_and_knows_every_session_from_before(fleet: Fleet) -> None:
     url, cookie, key = fleet.frontend(0).url, fleet.admin.cookie, fleet.admin.api_key

@@ -201,3 +201,29 @@ def _by_hand(fleet: Fleet, method: str, path: str, headers: dict[str, str]) -> t
         answer = connection.getresponse()
         answer.read()
         return answer.status, dict(answer.getheaders())
+
+
+@pytest.mark.holds("B-180")
+@pytest.mark.cluster(frontends=1, workers=1)
+def test_a_worker_that_has_started_answers_before_it_is_registered_and_is_ready_only_after(
+    fleet: Fleet,
+) -> None:
+    rule = fleet.balancer.block("^/api/node/register$")
+    within = fleet.timings.start_s
+    with stranger(fleet, "worker-9") as started:
+        base = f"http://127.0.0.1:{int(started.environ['BLACKSTART_PORT_BASE']) - 1}"
+
+        def page(path: str) -> tuple[int, str]:
+            with client_of(base, within=fleet.timings.handshake_s) as client:
+                answer = client.get(path)
+            return answer.status_code, answer.text
+
+        eventually(lambda: page("/healthz")[0], 200, within=within, watch=[started])
+        status, why = page("/readyz")
+        assert status == 503, "it calls itself ready and no frontend knows it"
+        assert "not registered yet" in why
+        assert fleet.roster(via=0).names == ("worker-0",)
+        # the control: what it waits for is its registration, and readiness waits with it
+        assert fleet.balancer.lift(rule) >= 1
+        eventually(lambda: page("/readyz")[0], 200, within=within, watch=[started])
+        assert fleet.roster(via=0).names == ("worker-0", "worker-9")
