@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import xml.etree.ElementTree as ET
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PLACE = Path(".soak")
+_CODE = ("harness", "services", "specs")
 _BUSY = "while True: pass"
 _DIES_WITH_PARENT = (
     "import ctypes, os, signal, sys; ctypes.CDLL(None).prctl(1, signal.SIGKILL);"
@@ -75,10 +77,14 @@ def _soak(specs: list[str], times: int, tally: Path, *, options: list[str]) -> N
             return
         done = min(sum(counts.get(spec, (0, 0))) for spec in due)
         print(f"soak: round {done + 1} of {times}, {len(due)} specs", file=sys.stderr, flush=True)
+        began = time.monotonic()
         results = _round(due, options)
         with tally.open("a", encoding="utf-8") as file:
             for spec in due:
                 file.write(json.dumps({"spec": spec, "held": results.get(spec, False)}) + "\n")
+        held = sum(results.get(spec, False) for spec in due)
+        took_s = time.monotonic() - began
+        print(f"soak: {held} of {len(due)} held in {took_s:.0f} s", file=sys.stderr, flush=True)
 
 
 def _round(specs: list[str], options: list[str]) -> dict[str, bool]:
@@ -172,9 +178,14 @@ def _tree_of(arguments: list[str]) -> str:
     state = hashlib.sha256("\0".join(arguments).encode())
     for command in (
         ["git", "rev-parse", "HEAD"],
-        ["git", "diff", "HEAD", "--", "harness", "services", "specs"],
+        ["git", "diff", "HEAD", "--", *_CODE],
     ):
         state.update(subprocess.run(command, capture_output=True, check=True).stdout)
+    new = ["git", "ls-files", "-z", "--others", "--exclude-standard", "--", *_CODE]
+    for name in subprocess.run(new, capture_output=True, check=True).stdout.split(b"\0"):
+        path = Path(os.fsdecode(name))
+        if name and path.is_file():
+            state.update(name + b"\0" + hashlib.sha256(path.read_bytes()).digest())
     return state.hexdigest()[:12]
 
 

@@ -61,6 +61,9 @@ def test_a_spec_that_failed_once_is_not_n_of_n_and_a_second_soak_counts_on(proje
     assert second.stderr.count("soak: round") == 1, "what was counted before is not run again"
     assert re.search(r"3 of 3 .*test_always_holds", second.stdout)
     assert second.returncode == 1
+    assert re.search(r"^soak: 1 of 2 held in \d+ s$", first.stderr, re.MULTILINE), (
+        "how each round went is told"
+    )
     [tally] = (project / ".soak").glob("plain-*.jsonl")
     assert len([json.loads(line) for line in tally.read_text().splitlines()]) == 6
 
@@ -101,3 +104,48 @@ def test_the_load_ends_with_the_soak_however_it_ends(project: Path, number: sign
         for left in pytests:  # a soak that was killed has left its round to end by itself
             if left.is_running():
                 os.killpg(left.pid, signal.SIGKILL)
+
+
+def test_a_new_file_that_git_does_not_know_yet_begins_a_new_tally(project: Path) -> None:
+    (project / ".gitignore").write_text(".soak\n__pycache__\n")
+    assert soak(project, "--times", "1", "specs", "-k", "always").returncode == 0
+    assert "round" not in soak(project, "--times", "1", "specs", "-k", "always").stderr, "the control"
+    (project / "specs" / "conftest.py").write_text("")
+    assert "round 1" in soak(project, "--times", "1", "specs", "-k", "always").stderr
+    (project / "specs" / "conftest.py").write_text("import json\n")
+    assert "round 1" in soak(project, "--times", "1", "specs", "-k", "always").stderr, "its text counts too"
+    assert len(list((project / ".soak").glob("plain-*.jsonl"))) == 3
+
+
+def test_how_many_run_at_once_is_the_callers_to_say(project: Path) -> None:
+    (project / "specs" / "test_two.py").write_text(
+        "import os\ndef test_so_many(): assert os.environ['PYTEST_XDIST_WORKER_COUNT'] == '3'\n"
+    )
+    assert soak(project, "--times", "1", "specs").returncode == 1, "the control: two is what is not asked for"
+    assert soak(project, "--times", "1", "-n", "3", "specs").returncode == 0
+
+
+def test_a_soak_that_was_interrupted_goes_on_with_what_it_had_counted(project: Path) -> None:
+    (project / "specs" / "test_two.py").write_text(
+        "import pathlib, time\n"
+        "def test_stands_in_the_second_round():\n"
+        "    first = not (at := pathlib.Path('count')).exists()\n"
+        "    at.touch()\n"
+        "    if not first and not pathlib.Path('go').exists():\n"
+        "        pathlib.Path('stands').touch()\n"
+        "        time.sleep(600)\n"
+    )
+    asked = [sys.executable, str(SOAK), "--times", "2", "specs"]
+    with subprocess.Popen(
+        asked, cwd=project, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as soaking:
+        eventually((project / "stands").exists, True, within=SOON)
+        soaking.send_signal(signal.SIGINT)
+        _, told = soaking.communicate(timeout=SOON)
+    assert soaking.returncode == 130
+    assert "go on with the same command" in told
+    (project / "go").touch()
+    rest = soak(project, "--times", "2", "specs")
+    assert rest.stderr.count("soak: round") == 1
+    assert re.search(r"2 of 2 .*test_stands", rest.stdout)
+    assert rest.returncode == 0
