@@ -67,6 +67,15 @@ class Ledger:
         """The specs that carry a blackstart marker."""
         return [record for record in self.specs.values() if record.facts.get("marked")]
 
+    @property
+    def on_container(self) -> list[SpecRecord]:
+        """The specs that ran with their fleet's database in a container; to need an engine alone does not count."""
+        return [
+            record
+            for record in self.specs.values()
+            if record.outcome in {"passed", "failed"} and record.facts.get("postgres") == "container"
+        ]
+
     def counts(self) -> Counts:
         """For the gate."""
         outcomes = [record.outcome for record in self.marked]

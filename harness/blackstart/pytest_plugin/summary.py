@@ -71,11 +71,7 @@ class Summary:
         told = ", ".join(f"{outcomes.count(each)} {each}" for each in ("passed", "failed", "skipped"))
         lines = [f"{len(outcomes)} specs: {told}; {len(clusters)} of them on clusters of real processes"]
         host = host_of(self._config)
-        in_container = [
-            record
-            for record in ledger.specs.values()
-            if record.outcome in {"passed", "failed"} and record.facts.get("postgres") == "container"
-        ]
+        in_container = ledger.on_container
         if host.started:
             from blackstart.infra import Infra  # noqa: PLC0415 - only where a run was made
             from blackstart.infra.shared import BESIDE  # noqa: PLC0415 - only where a run was made

@@ -48,3 +48,13 @@ def test_the_gate_counts_only_specs_with_a_marker_of_ours() -> None:
     told(ledger, "theirs", ("setup", "passed"), ("call", "passed"), marked=False)
     counts = ledger.counts()
     assert (counts.collected, counts.passed, counts.skipped) == (2, 0, 1)
+
+
+def test_a_spec_ran_on_a_container_where_its_fleets_database_was_in_one() -> None:
+    ledger = Ledger()
+    ran = (("setup", "passed"), ("call", "passed"))
+    told(ledger, "on-one", *ran, postgres="container", needs=["container"])
+    told(ledger, "needs-an-engine", *ran, needs=["container"])
+    told(ledger, "on-the-runs", *ran, postgres="embedded")
+    told(ledger, "skipped", ("setup", "skipped"), postgres="container", needs=["container"])
+    assert [record.nodeid for record in ledger.on_container] == ["on-one"]
