@@ -28,11 +28,11 @@ _TOKEN_BYTES = 32
 _FIRST_USER_LOCK = 0x_B1AC_57A7
 
 Email = Annotated[
-    str, msgspec.Meta(min_length=3, max_length=254, pattern=r"^[^@\s\x00-\x1f\x7f]+@[^@\s\x00-\x1f\x7f]+$")
+    str, msgspec.Meta(min_length=3, max_length=254, pattern=r"^[^@\s\x00-\x1f\x7f]+@[^@\s\x00-\x1f\x7f]+\Z")
 ]
 Password = Annotated[str, msgspec.Meta(min_length=8, max_length=256)]
 PersonName = Annotated[
-    str, msgspec.Meta(max_length=128, pattern=r"^[^\x00-\x1f\x7f\u200e\u200f\u202a-\u202e\u2066-\u2069]*$")
+    str, msgspec.Meta(max_length=128, pattern=r"^[^\x00-\x1f\x7f\u200e\u200f\u202a-\u202e\u2066-\u2069]*\Z")
 ]
 
 

@@ -22,7 +22,7 @@ _LONGEST = 128
 KeyName = Annotated[
     str,
     msgspec.Meta(
-        min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f\u200e\u200f\u202a-\u202e\u2066-\u2069]+$"
+        min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f\u200e\u200f\u202a-\u202e\u2066-\u2069]+\Z"
     ),
 ]
 

@@ -29,7 +29,9 @@ class _Wanted(msgspec.Struct, frozen=True):
     model: Annotated[
         str,
         msgspec.Meta(
-            min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f\u200e\u200f\u202a-\u202e\u2066-\u2069]+$"
+            min_length=1,
+            max_length=256,
+            pattern=r"^[^\x00-\x1f\x7f\u200e\u200f\u202a-\u202e\u2066-\u2069]+\Z",
         ),
     ]
     stream: bool | None = None

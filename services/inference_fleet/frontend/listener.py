@@ -18,14 +18,21 @@ if TYPE_CHECKING:
     import asyncio
 
     from uvicorn._types import ASGISendEvent
+    from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 SILENT_AT_ONCE = 1024
 HEADER_BYTES = 64 * 1024
+KEPT_S = 5
+"""How long a connection may be idle between two requests."""
+
 _log = logging.getLogger(__name__)
 
 
 class GuardedHttp(HttpToolsProtocol):
     """HTTP/1.1 where a connection has to say what it wants within `header_s`, in at most 64 KiB of headers.
+
+    What is neither header nor body (chunk sizes, trailers) is kept by the parser as well, so it has the same cap
+    from one piece of body to the next. A body whose answer is out already does not keep the connection.
 
     `header_s` and the count of silent connections belong to the class that `guarded_http` makes for a server.
     """
@@ -35,6 +42,7 @@ class GuardedHttp(HttpToolsProtocol):
 
     _timer: asyncio.TimerHandle | None = None
     _unread = 0
+    _framing = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn declares it
         """Start the clock, or hang up when too many connections say nothing."""
@@ -49,7 +57,11 @@ class GuardedHttp(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Count header bytes until the headers are complete; a body that came with them in one piece is none."""
         if self not in self.silent:
+            self._framing += len(data)
             super().data_received(data)
+            if self._framing > HEADER_BYTES and not self.transport.is_closing():
+                _log.info("hanging up on %s: %d bytes that are no body", self.client, self._framing)
+                self.transport.abort()
             return
         room = HEADER_BYTES - self._unread
         self._unread += len(data)
@@ -65,6 +77,7 @@ class GuardedHttp(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """A request begins; on a kept connection the clock starts again."""
         super().on_message_begin()
+        super()._unset_keepalive_if_required()
         if self not in self.silent:
             self.silent.add(self)
             self._unread = 0
@@ -73,7 +86,21 @@ class GuardedHttp(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """It has said what it wants."""
         self._heard()
+        self._framing = 0
         super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """A piece of the body: what came with it is accounted for."""
+        self._framing = 0
+        super().on_body(body)
+
+    def _unset_keepalive_if_required(self) -> None:
+        """Bytes of a body that nobody waits for are no sign of another request: the clock goes on."""
+        cycle: RequestResponseCycle | None = (
+            self.cycle
+        )  # None before the first request, whatever uvicorn declares
+        if cycle is None or not (cycle.response_complete and cycle.more_body):
+            super()._unset_keepalive_if_required()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget it."""
@@ -99,6 +126,13 @@ def guarded_http(*, header_s: float) -> type[GuardedHttp]:
 class TunnelWebSocket(AbortableWebSocketProtocol):
     """WebSockets whose route can drop the transport, and whose refusal before the upgrade is no error."""
 
+    def data_received(self, data: bytes) -> None:
+        """Hang up on a handshake with more or longer headers than the library reads: uvicorn would wait for ever."""
+        super().data_received(data)
+        if self.conn.handshake_exc is not None and not self.handshake_initiated:
+            _log.info("hanging up on %s: %s", self.client, self.conn.handshake_exc)
+            self.transport.abort()
+
     async def send(self, message: ASGISendEvent) -> None:
         """A denial that has been sent completes the handshake; otherwise uvicorn logs it as a broken application."""
         await super().send(message)
@@ -110,6 +144,7 @@ def uvicorn_options(*, header_s: float) -> dict[str, Any]:
     """What `uvicorn.Config` is told about the connections of a replica."""
     return {
         "http": guarded_http(header_s=header_s),
+        "timeout_keep_alive": KEPT_S,
         "ws": TunnelWebSocket,
         "ws_max_size": MAX_MESSAGE_BYTES,
         "ws_ping_interval": None,  # the sessions inside ping by themselves

@@ -6,31 +6,31 @@ from typing import Annotated
 
 import msgspec
 
+# `\Z`, since `$` also matches before a line feed at the end. Text that Postgres cannot keep (NUL) or that would
+# write another line into a log is nobody's name.
+_PLAIN = r"^[^\x00-\x1f\x7f]*\Z"
+
 Name = Annotated[
-    str, msgspec.Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?$")
+    str, msgspec.Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?\Z")
 ]
-BootId = Annotated[str, msgspec.Meta(min_length=8, max_length=64, pattern=r"^[A-Za-z0-9-]+$")]
-Sha256 = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}$")]
+BootId = Annotated[str, msgspec.Meta(min_length=8, max_length=64, pattern=r"^[A-Za-z0-9-]+\Z")]
+Sha256 = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
 Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
-ModelName = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
-ProcessKey = Annotated[str, msgspec.Meta(min_length=1, max_length=320)]
+ModelName = Annotated[str, msgspec.Meta(min_length=1, max_length=256, pattern=_PLAIN)]
+ProcessKey = Annotated[str, msgspec.Meta(min_length=1, max_length=320, pattern=_PLAIN)]
+Key = Annotated[str, msgspec.Meta(min_length=1, max_length=64, pattern=_PLAIN)]
 Labels = Annotated[
-    dict[
-        Annotated[str, msgspec.Meta(min_length=1, max_length=64)],
-        Annotated[str, msgspec.Meta(max_length=256)],
-    ],
+    dict[Key, Annotated[str, msgspec.Meta(max_length=256, pattern=_PLAIN)]],
     msgspec.Meta(max_length=64),
 ]
-Capacity = Annotated[
-    dict[Annotated[str, msgspec.Meta(min_length=1, max_length=64)], int | float], msgspec.Meta(max_length=64)
-]
+Capacity = Annotated[dict[Key, int | float], msgspec.Meta(max_length=64)]
 
 
 class Registration(msgspec.Struct, frozen=True, kw_only=True):
     """`POST /api/node/register`: who the worker is. It states no address: nobody ever dials it."""
 
     name: Name
-    node_type: Annotated[str, msgspec.Meta(pattern="^(backend|agent)$")]
+    node_type: Annotated[str, msgspec.Meta(pattern=r"^(backend|agent)\Z")]
     boot_id: BootId
     credential_sha256: Sha256
     capacity: Capacity = {}
@@ -53,7 +53,7 @@ class ModelReport(msgspec.Struct, frozen=True, kw_only=True):
     name: ModelName
     port: Port
     process_key: ProcessKey
-    state: Annotated[str, msgspec.Meta(pattern="^(starting|ready|failed)$")]
+    state: Annotated[str, msgspec.Meta(pattern=r"^(starting|ready|failed)\Z")]
 
 
 class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):

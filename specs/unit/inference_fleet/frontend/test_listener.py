@@ -36,6 +36,14 @@ async def hung_up(reader: asyncio.StreamReader) -> bytes:
             return b""
 
 
+async def is_hung_up_on(reader: asyncio.StreamReader) -> bool:
+    """Whether the server hung up without a word, rather than going on to wait."""
+    try:
+        return await hung_up(reader) == b""
+    except TimeoutError:
+        return False
+
+
 def test_a_connection_that_says_nothing_or_never_ends_its_headers_is_hung_up_on(
     url: str, tmp_path: Path
 ) -> None:
@@ -83,6 +91,81 @@ def test_a_body_that_comes_in_one_piece_with_its_headers_is_no_header(url: str, 
             except ConnectionResetError:
                 answer = b""
             assert answer.startswith(b"HTTP/1.1 413 "), f"the body was taken for headers: {answer!r}"
+            writer.close()
+
+    asyncio.run(story())
+
+
+def test_trailers_without_end_are_hung_up_on(url: str, tmp_path: Path) -> None:
+    head = b"POST /api/auth/login HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+    async def story() -> None:
+        async with served(url, tmp_path) as front:
+            for trailer in (b"X-T: t\r\n", b"x"):  # many of them, and one that does not end
+                reader, writer = await connect(front)
+                writer.write(head + b"0\r\n" + trailer * (16 * listener.HEADER_BYTES // len(trailer)))
+                assert await is_hung_up_on(reader), "the trailers were waited for"
+                writer.close()
+
+            reader, writer = await connect(front)
+            chunk = b"2\r\n{}\r\n" + b"1\r\n \r\n" * (8 * listener.HEADER_BYTES // 6)
+            writer.write(head + chunk + b"0\r\nX-T: t\r\n\r\n")
+            try:
+                answer = await asyncio.wait_for(reader.readline(), TIMINGS.start_s)
+            except ConnectionResetError:
+                answer = b""
+            assert answer.startswith(b"HTTP/1.1 4"), "the control: small chunks are a body"
+            writer.close()
+
+    asyncio.run(story())
+
+
+def test_an_upgrade_with_more_headers_than_can_be_read_is_hung_up_on(url: str, tmp_path: Path) -> None:
+    head = (
+        "GET /api/cluster/peer HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
+    )
+
+    async def story() -> None:
+        async with served(url, tmp_path) as front:
+            for more in ("X-Long: " + "x" * (listener.HEADER_BYTES // 4) + "\r\n", "X-Many: x\r\n" * 512):
+                reader, writer = await connect(front)
+                writer.write((head + more + "\r\n").encode())
+                left = await is_hung_up_on(reader)
+                writer.close()
+                assert left, "an upgrade that cannot be read was kept"
+
+            reader, writer = await connect(front)
+            writer.write((head + "\r\n").encode())
+            assert (await reader.readline()).startswith(b"HTTP/1.1 401"), "the control"
+            writer.close()
+
+    asyncio.run(story())
+
+
+def test_a_body_that_nobody_waits_for_does_not_keep_its_connection(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener, "KEPT_S", QUICK.handshake_s)
+
+    async def story() -> None:
+        async with served(url, tmp_path) as front:
+            reader, writer = await connect(front)
+            writer.write(b"POST /api/node/x/heartbeat HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nx")
+            assert (await reader.readuntil(b"}}")).startswith(b"HTTP/1.1 401"), "it answered at once"
+            writer.write(b"y")  # a sign of life that is no request
+            assert await is_hung_up_on(reader), "the body kept its connection"
+            writer.close()
+
+            reader, writer = await connect(front)
+            writer.write(b"POST /api/node/x/heartbeat HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nx")
+            assert (await reader.readuntil(b"}}")).startswith(b"HTTP/1.1 401")
+            writer.write(b"yPOST /api/auth/login HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{")
+            await asyncio.sleep(
+                2 * QUICK.handshake_s
+            )  # longer than a connection is kept, but a request is on it
+            writer.write(b"}")
+            assert b"HTTP/1.1 400" in await reader.readline(), "the next request has its own time"
             writer.close()
 
     asyncio.run(story())

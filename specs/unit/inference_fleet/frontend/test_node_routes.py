@@ -73,7 +73,19 @@ def test_without_the_registration_token_nobody_registers_and_an_empty_one_is_nob
 def test_a_name_that_is_none_is_refused(url: str, tmp_path: Path) -> None:
     async def story() -> None:
         async with served(url, tmp_path) as front:
-            for name in ("", "x" * 129, "x" * 300, "a/b", "../a", "a\0b", "a\u202eb", "-a", "a b", "ä"):
+            for name in (
+                "",
+                "x" * 129,
+                "x" * 300,
+                "a/b",
+                "../a",
+                "a\0b",
+                "a\u202eb",
+                "-a",
+                "a b",
+                "ä",
+                "a\n",
+            ):
                 reply = await front.http.post(
                     "/api/node/register", json={**BODY, "name": name}, headers=TOKEN
                 )
@@ -82,6 +94,34 @@ def test_a_name_that_is_none_is_refused(url: str, tmp_path: Path) -> None:
                 "/api/node/register", json={**BODY, "name": "x" * 128}, headers=TOKEN
             )
             assert control.status_code == 201
+
+    asyncio.run(story())
+
+
+def test_text_that_cannot_be_kept_is_refused_wherever_it_stands(url: str, tmp_path: Path) -> None:
+    plain = {"name": "babbler", "port": 5000, "process_key": "key", "state": "ready"}
+
+    async def story() -> None:
+        async with served(url, tmp_path) as front:
+            node = (await register(front, "worker-0", credential="c", boot_id=BOOT)).json()["id"]
+            at = f"/api/node/{node}/heartbeat"
+            mine = {"Authorization": "Bearer c"}
+            for bad in ("a\0b", "a\nb", "a\n"):
+                for body in ({"labels": {bad: "x"}}, {"labels": {"x": bad}}, {"capacity": {bad: 1}}):
+                    reply = await front.http.post(
+                        "/api/node/register", json={**BODY, "name": "worker-1", **body}, headers=TOKEN
+                    )
+                    assert (reply.status_code, reply.json()["error"]["code"]) == (400, "invalid"), repr(body)
+                for model in ({**plain, "name": bad}, {**plain, "process_key": bad}):
+                    beat = {"boot_id": BOOT, "models": [model]}
+                    reply = await front.http.post(at, json=beat, headers=mine)
+                    assert (reply.status_code, reply.json()["error"]["code"]) == (400, "invalid"), repr(model)
+            named = await front.http.post(
+                "/api/node/register", json={**BODY, "name": "worker-1\n"}, headers=TOKEN
+            )
+            assert named.status_code == 400, "a line feed ends no name"
+            beat = {"boot_id": BOOT, "models": [{**plain, "name": "modèle 7"}]}
+            assert (await front.http.post(at, json=beat, headers=mine)).status_code == 200, "the control"
 
     asyncio.run(story())
 
