@@ -20,7 +20,8 @@ from blackstart.cluster.capabilities import seen_at_a_glance
 from blackstart.cluster.waiting import Waiter, current, installed
 from blackstart.core.commands import BadInput, SetUpFailed
 from blackstart.infra import BadPostgresOption, Infra, InfraError
-from blackstart.process import Guardian, Spawner
+from blackstart.process import Guardian, GuardianGone, Spawner, end_unguarded
+from blackstart.process.guard import GUARDIAN_LOG
 from blackstart.process.procfs import cmdline_of
 from blackstart.process.strays import Sought, find
 from blackstart.record import Journal, Run, RunFolderError
@@ -54,6 +55,7 @@ class Rehearsal:
         self._lease: GuardianLease | None = None
         self._shared: list[Handle] = []
         self._finished = False
+        self._left = False
         self._factor = _time_factor()
         try:
             self.run = Run.create(
@@ -82,9 +84,10 @@ class Rehearsal:
             self._lease = self._stack.enter_context(Guardian.connect(self.run))
             spawner = Spawner(self.run, self.journal, self._lease, shared=self._shared)
             self.spawner = self._stack.enter_context(spawner)
+            self._stack.callback(self._leave)
             self.infra = Infra(self.run, self.spawner, self._postgres, thing=self._thing)
             self._stack.callback(self.infra.close)
-        except BadPostgresOption as wrong:
+        except (BadPostgresOption, GuardianGone) as wrong:
             self._stack.close()
             raise _as_command_error(wrong) from wrong
         except BaseException:
@@ -109,11 +112,31 @@ class Rehearsal:
         self.journal.write("run-end", spec=self.spec, verdict=verdict, **data)
         self.run.finish(verdict)
 
+    def require_guarded(self) -> None:
+        """`GuardianGone` once the guardian is not there any more, unless we have left it already."""
+        if self._lease is not None and not self._left and not self._lease.alive:
+            raise GuardianGone(
+                f"run {self.run.id}: its guardian (pid {self._lease.guardian_pid}) ended by itself, so everything"
+                f" was ended; try: read {self.run.dir / GUARDIAN_LOG} and start a new run"
+            )
+
+    def _leave(self) -> None:
+        """The guardian ends whatever is left; where it is gone, that is ours to do."""
+        if self._lease is None or self._left:
+            return
+        self._left = True
+        guarded = self._lease.alive
+        self._lease.close()
+        if not guarded:
+            ended = end_unguarded(self.run.id, self.spawner.ledger)
+            for text in (*ended.survivors, *ended.failed):
+                self.journal.write("harness-failure", spec=self.spec, text=text)
+
     def end_shared(self, *, within: float) -> list[str]:
         """End what the run shares; what could not be ended, and the processes that carry its tag after so many seconds."""
+        self.require_guarded()
         troubles = list(self.infra.close())
-        if self._lease is not None:
-            self._lease.close()
+        self._leave()
         deadline = time.monotonic() + within
         while left := find(Sought(run=self.run.id)):
             if time.monotonic() >= deadline:
@@ -161,7 +184,7 @@ def setting_up() -> Iterator[None]:
     """Inside, infrastructure that cannot be had ends the command with its own line and exit code."""
     try:
         yield
-    except InfraError as wrong:
+    except (InfraError, GuardianGone) as wrong:
         raise _as_command_error(wrong) from wrong
 
 
@@ -176,7 +199,11 @@ def _time_factor() -> float:
         raise BadInput(name, value, told, remedy=remedy) from wrong
 
 
-def _as_command_error(wrong: InfraError) -> BadInput | SetUpFailed:
+def _as_command_error(wrong: InfraError | GuardianGone) -> BadInput | SetUpFailed:
+    if isinstance(wrong, GuardianGone):
+        value, _, rest = str(wrong).removeprefix("run ").partition(": ")
+        told, _, remedy = rest.partition("; try: ")
+        return SetUpFailed("guardian", value, told, remedy=remedy)
     kind = BadInput if isinstance(wrong, BadPostgresOption) else SetUpFailed
     thing, _, rest = str(wrong).partition("=")
     value, _, rest = rest.partition(": ")

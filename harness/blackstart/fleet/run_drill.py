@@ -90,6 +90,7 @@ def _make(
             for check in carry_out(
                 drill.steps(), failures=FAILURES, stalled=lambda: watch.take() or _postgres_gone(fleet)
             ):
+                rehearsal.require_guarded()  # what was seen without it is not judged
                 told = Check(id=check.id, finding=check.finding, text=redact(check.text))
                 checks.append(told)
                 rehearsal.journal.write(

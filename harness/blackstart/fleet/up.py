@@ -44,7 +44,7 @@ def run_up(arguments: Namespace) -> int:
             with rehearsal, setting_up(), contextlib.closing(_fleet(options, rehearsal)) as fleet:
                 fleet.start()
                 say(_as_json(fleet) if arguments.json else _as_text(fleet))
-                asked = _stay(fleet)
+                asked = _stay(fleet, rehearsal)
                 rehearsal.finish("ended", asked=asked)
     except Interrupted:
         return ExitCode.INTERRUPTED
@@ -70,11 +70,12 @@ class _Kept(Fleet):
         self.end()
 
 
-def _stay(fleet: Fleet) -> str:
-    """Tell of each death once, until somebody asks for the end; how they asked."""
+def _stay(fleet: Fleet, rehearsal: Rehearsal) -> str:
+    """Tell of each death once, until somebody asks for the end; how they asked. Without its guardian it does not stay."""
     told: set[str] = set()
     try:
         while True:
+            rehearsal.require_guarded()
             for node in fleet.dead:
                 name = f"{node.name}.{node.incarnation}"
                 if name not in told:

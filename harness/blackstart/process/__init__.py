@@ -1,6 +1,6 @@
 """Real processes: started, held, hurt, and never left behind."""
 
-from blackstart.process.earlier import Swept, sweep_earlier
+from blackstart.process.earlier import Swept, end_unguarded, sweep_earlier
 from blackstart.process.errors import (
     GuardianGone,
     HarnessFailure,
@@ -38,6 +38,7 @@ __all__ = [
     "Spawner",
     "StopEscalated",
     "Swept",
+    "end_unguarded",
     "environ_of",
     "sweep_earlier",
 ]

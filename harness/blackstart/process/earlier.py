@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -44,22 +45,25 @@ def sweep_earlier(parent: Path, *, but: str | None = None) -> list[Swept]:
         if any(charge.kind is ChargeKind.USER and _lives(charge) for charge in charges.values()):
             swept.append(Swept(run_dir=folder, ended=None))
             continue
-        swept.append(Swept(run_dir=folder, ended=_end(folder, charges)))
+        with Ledger(folder) as pen:
+            swept.append(Swept(run_dir=folder, ended=end_unguarded(folder.name, pen)))
     return swept
 
 
-def _end(folder: Path, charges: dict[str, Charge]) -> Ended:
+def end_unguarded(run_id: str, ledger: Ledger) -> Ended:
+    """End what a run without a guardian owes, and write it off; a full disk keeps nothing from being ended."""
+    charges = ledger.charges()
     due = [
         charge
         for charge in owed(charges)
         if charge.boot == boot_id() or charge.kind is ChargeKind.CONTAINER  # the rest ended with its boot
     ]
-    ended = end_charges(due, sweep=Sought(run=folder.name))
-    with Ledger(folder) as ledger:
-        if not ended.survivors:
-            for charge in reversed(charges.values()):  # its guardian last: then it is over at a glance
-                if charge.state is not State.ENDED:
-                    ledger.ended(charge, reason="swept by a later run")
+    ended = end_charges(due, sweep=Sought(run=run_id))
+    if not ended.survivors:
+        for charge in reversed(charges.values()):  # its guardian last: then it is over at a glance
+            if charge.state is not State.ENDED:
+                with contextlib.suppress(OSError):  # a later run looks for it once more and finds nothing
+                    ledger.ended(charge, reason="its guardian was killed")
     return ended
 
 

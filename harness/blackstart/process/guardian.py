@@ -40,7 +40,6 @@ from blackstart.record import (
     Ledger,
     Run,
     identity_of,
-    read_ledger,
 )
 from blackstart.record.ledger import owed
 
@@ -182,7 +181,7 @@ class _Guardian:
 
     def end(self, user: int | None) -> None:
         """End one user's charges, or with `None` everybody's."""
-        charges = read_ledger(self.run.dir)
+        charges = self.ledger.charges()
         due = owed(charges) if user is None else owed(charges, user=user)
         spare = frozenset(other.pid for other in list(self.users.values()))
         ended = end_charges(due, sweep=Sought(run=self.run.id, user=user, spare=spare))

@@ -116,7 +116,7 @@ class Ledger:
         self._token = secrets.token_hex(4)
         self._count = 0
         self._lock = threading.Lock()
-        self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def __enter__(self) -> Self:
         return self
@@ -198,6 +198,13 @@ class Ledger:
         name = charge if isinstance(charge, str) else charge.id
         self._write(_Line(v=_VERSION, id=name, state=State.ENDED, reason=reason))
 
+    def charges(self) -> dict[str, Charge]:
+        """What `read_ledger` says, from the open file: true also after somebody has removed the run's folder."""
+        with self._lock:
+            if self._file < 0:
+                raise ValueError(f"{self.path}: the ledger is closed; try: read_ledger")
+            return _folded(os.pread(self._file, os.fstat(self._file).st_size, 0))
+
     def _write(self, line: _Line) -> None:
         raw = msgspec.json.encode(line) + b"\n"
         if len(raw) > _LINE_LIMIT:
@@ -216,11 +223,15 @@ class Ledger:
 
 def read_ledger(run_dir: Path) -> dict[str, Charge]:
     """Every charge of the run by id, in order of intent, each in its last state. A torn last line is not yet a step."""
-    charges: dict[str, Charge] = {}
     try:
         raw = (run_dir / LEDGER_NAME).read_bytes()
     except FileNotFoundError:
-        return charges
+        return {}
+    return _folded(raw)
+
+
+def _folded(raw: bytes) -> dict[str, Charge]:
+    charges: dict[str, Charge] = {}
     for line in raw.split(b"\n")[:-1]:
         try:
             step = _DECODER.decode(line)

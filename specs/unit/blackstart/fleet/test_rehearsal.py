@@ -8,19 +8,25 @@ import signal
 import subprocess
 import sys
 from importlib.metadata import version
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from blackstart.cluster import capabilities, waiting
-from blackstart.cluster.waiting import current
-from blackstart.core.commands import BadInput
-from blackstart.fleet.rehearsal import SIGNALS, Interrupted, Rehearsal, interruptible
+from blackstart.cluster.waiting import current, eventually
+from blackstart.core.commands import BadInput, SetUpFailed
+from blackstart.fleet import up
+from blackstart.fleet.rehearsal import SIGNALS, Interrupted, Rehearsal, interruptible, setting_up
+from blackstart.process import GuardianGone
 from blackstart.process.guard import ANSWER_WITHIN_S
-from blackstart.record import read_journal
+from blackstart.record import identity_of, read_journal
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
+
+    from blackstart.process import Handle
 
 
 def test_where_no_signal_came_the_handlers_of_before_are_back() -> None:
@@ -107,3 +113,66 @@ def test_a_time_factor_that_cannot_be_meant_is_bad_input_and_makes_no_run(
     assert not (tmp_path / "logs").exists()
     monkeypatch.setenv("BLACKSTART_TIME_FACTOR", "2")
     assert _rehearsal(tmp_path / "logs").run.dir.is_dir(), "the control"
+
+
+def _kill_guardian(rehearsal: Rehearsal) -> None:
+    assert rehearsal._lease is not None
+    pid = rehearsal._lease.guardian_pid
+    os.kill(pid, signal.SIGKILL)
+    eventually(lambda: identity_of(pid), None, within=ANSWER_WITHIN_S)
+
+
+def _server(rehearsal: Rehearsal, log_dir: Path) -> Handle:
+    """What the run shares, and the folder in memory where its data would lie."""
+    assert rehearsal.infra.scratch.folder.is_dir()
+    return rehearsal.spawner.spawn(
+        node="postgres", argv=["tail", "-f", "/dev/null"], log_dir=log_dir, spec="infra", shared=True
+    )
+
+
+@pytest.mark.parametrize("asked", [True, False], ids=["by-the-drill", "with-the-run"])
+def test_without_its_guardian_a_run_ends_everything_by_itself_and_says_so(
+    tmp_path: Path, *, asked: bool
+) -> None:
+    rehearsal = _rehearsal(tmp_path)
+    made: list[tuple[Handle, Path]] = []
+
+    def story() -> None:
+        with rehearsal, setting_up():
+            made.append((_server(rehearsal, tmp_path), rehearsal.infra.scratch.folder))
+            rehearsal.require_guarded()  # the control
+            _kill_guardian(rehearsal)
+            assert made[0][0].alive, "the control: nobody has ended it"
+            if asked:
+                rehearsal.end_shared(within=ANSWER_WITHIN_S)
+            rehearsal.require_guarded()
+
+    with pytest.raises(SetUpFailed) as told:
+        story()
+    server, folder = made[0]
+    assert str(told.value).startswith(f"blackstart: guardian={rehearsal.run.id}: its guardian (pid ")
+    assert "ended by itself, so everything was ended; try: read " in str(told.value)
+    assert not server.alive, "what the run shares is left"
+    assert not folder.exists(), "its data is left"
+    assert rehearsal.run.facts()["verdict"] == "harness-failure"
+
+
+class _Quiet:
+    """A fleet in which nothing dies, looked at once."""
+
+    looks = 0
+
+    @property
+    def dead(self) -> Sequence[object]:
+        self.looks += 1
+        assert self.looks == 1, "it stayed without its guardian"
+        return ()
+
+
+def test_up_does_not_stay_without_its_guardian(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = _Quiet()
+    with _rehearsal(tmp_path) as rehearsal:
+        monkeypatch.setattr(up, "time", SimpleNamespace(sleep=lambda _: _kill_guardian(rehearsal)))
+        with pytest.raises(GuardianGone, match="ended by itself"):
+            up._stay(fleet, rehearsal)  # type: ignore[arg-type]  # as much of a fleet as it looks at
+    assert fleet.looks == 1

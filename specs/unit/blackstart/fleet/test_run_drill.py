@@ -12,6 +12,7 @@ from blackstart.core.commands import CommandError, ExitCode
 from blackstart.fleet import run_drill as command
 from blackstart.fleet.checks import Step
 from blackstart.fleet.rehearsal import Rehearsal
+from blackstart.process import GuardianGone
 from blackstart.record import Run
 
 if TYPE_CHECKING:
@@ -91,6 +92,21 @@ def test_infrastructure_that_cannot_be_ended_takes_no_verdict_away_either(
     assert "could not be ended: RuntimeError: the server stays; try: read " in complaint
     assert code == ExitCode.HARNESS_FAILURE
     assert json.loads(capsys.readouterr().out)["held"] == 1
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_what_was_seen_without_the_guardian_is_not_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *, as_json: bool
+) -> None:
+    def gone(rehearsal: Rehearsal) -> None:
+        raise GuardianGone(f"run {rehearsal.run.id}: its guardian ended by itself; try: start a new run")
+
+    monkeypatch.setattr(Rehearsal, "require_guarded", gone)
+    code, complaint = drilled(tmp_path, as_json=as_json)
+    assert complaint.startswith("blackstart: guardian="), "judged all the same"
+    assert complaint.endswith(": its guardian ended by itself; try: start a new run")
+    assert code == ExitCode.HARNESS_FAILURE
+    assert capsys.readouterr().out == ""
 
 
 def _exit_then(close: Any) -> Any:

@@ -147,16 +147,16 @@ def test_what_is_no_process_is_ended_by_its_command_and_undone_newest_first(
     assert owed(read_ledger(own_yard.run.dir)) == []
 
 
-def test_a_run_folder_that_is_deleted_meanwhile_changes_nothing(tmp_path: Path) -> None:
+def test_a_run_folder_that_is_deleted_meanwhile_leaves_nothing(tmp_path: Path) -> None:
     mark = new_mark()
     with Player.start("owner", tmp_path, mark) as owner:
         subprocess.run(["rm", "-r", owner.run_dir], check=True)
         owner.kill()
         eventually(lambda: gone(owner.guardian), True, within=ORPHANS_WITHIN_S)
-        left = marked(mark)  # the wiped one carries no tag, and the ledger that knew its session is gone
+        left = marked(mark)  # the wiped one carries no tag: only the ledger knows its session
         for pid in left:
             os.kill(pid, signal.SIGKILL)
-        assert len(left) == FAMILIES - TAGGED
+        assert len(left) == 0, "the ledger went with the folder"
 
 
 def test_a_guardian_says_nothing_to_those_who_did_not_say_hello(own_yard: Yard) -> None:
