@@ -28,14 +28,18 @@ def main(argv: Sequence[str] | None = None) -> int:
             parser.print_help(sys.stderr)
             parser.error("the following arguments are required: command")
         code = int(arguments.run(arguments))
-        sys.stdout.flush()
+        if sys.stdout is not None:  # closed by whoever called
+            sys.stdout.flush()
     except CommandError as error:
         complain(redact(str(error)))
         return error.code
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
     except BrokenPipeError:  # the reader of our output left; nothing more can be said to it
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+        complain("blackstart: stdout=pipe: its reader went away; try: keep it open, or > FILE")
         return ExitCode.HARNESS_FAILURE
     except Exception:  # noqa: BLE001 - the last resort: a defect of ours must not look like a verdict
         sys.stderr.write(redact(traceback.format_exc()))

@@ -55,7 +55,9 @@ def postgres_of(arguments: Namespace) -> tuple[str, str]:
 
 
 def run_dir_of(arguments: Namespace) -> Path:
-    """The parent of the run folder, absolute."""
+    """The parent of the run folder, absolute; an empty text names none, and never the current folder."""
+    if not arguments.run_dir:
+        raise BadInput("--run-dir", "", "names no folder", remedy="--run-dir logs")
     return Path(arguments.run_dir).absolute()
 
 

@@ -7,6 +7,7 @@ heard, so that nothing is left behind by an impatient key. A `kill -9` is the gu
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import platform
 import signal
@@ -56,6 +57,8 @@ class Rehearsal:
         self._shared: list[Handle] = []
         self._finished = False
         self._left = False
+        if sys.stdout is None:
+            raise SetUpFailed("stdout", "closed", "nobody could read what is told", remedy="> FILE")
         self._factor = _time_factor()
         try:
             self.run = Run.create(
@@ -98,19 +101,40 @@ class Rehearsal:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End infrastructure, then leave the guardian, which ends whatever is left. A run always says how it ended."""
+        """End infrastructure, then leave the guardian, which ends whatever is left. A run always says how it ended.
+
+        Where it cannot, since its folder was removed or the disk is full, everything is ended first and that is the error.
+        """
+        lost: OSError | None = error if isinstance(error, OSError) else None
         try:
             if not self._finished:
                 asked = kind is not None and issubclass(kind, KeyboardInterrupt)
                 self.finish("interrupted" if asked else "harness-failure", error=repr(error))
+        except OSError as wrong:
+            lost = wrong
         finally:
             self._stack.close()
+        lost = lost or self.journal.lost
+        if lost is not None and (error is None or isinstance(error, OSError | KeyboardInterrupt)):
+            raise self._without_evidence(lost) from lost
 
     def finish(self, verdict: str, **data: Any) -> None:
         """Write how it ended, once."""
         self._finished = True
         self.journal.write("run-end", spec=self.spec, verdict=verdict, **data)
         self.run.finish(verdict)
+
+    def _without_evidence(self, lost: OSError) -> Exception:
+        folder = self.run.dir
+        if not folder.is_dir():
+            told, remedy = "was removed while the run went on", "leave it until the run has ended"
+        elif lost.errno in {errno.ENOSPC, errno.EDQUOT}:
+            told, remedy = "its disk is full", "free space there, or another --run-dir"
+        else:
+            return lost
+        return SetUpFailed(
+            "run folder", folder, f"{told}; everything is ended, evidence is missing", remedy=remedy
+        )
 
     def require_guarded(self) -> None:
         """`GuardianGone` once the guardian is not there any more, unless we have left it already."""
@@ -130,7 +154,7 @@ class Rehearsal:
         if not guarded:
             ended = end_unguarded(self.run.id, self.spawner.ledger)
             for text in (*ended.survivors, *ended.failed):
-                self.journal.write("harness-failure", spec=self.spec, text=text)
+                self.journal.note("harness-failure", spec=self.spec, text=text)
 
     def end_shared(self, *, within: float) -> list[str]:
         """End what the run shares; what could not be ended, and the processes that carry its tag after so many seconds."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal as signals
@@ -240,7 +241,7 @@ class Handle:
         self._pidfd = -1
         if self._journal.closed:
             return self._exit
-        self._journal.write(
+        self._journal.note(
             "exit",
             spec=self._made.spec,
             node=self.node,
@@ -314,13 +315,16 @@ class Handle:
 
     def _settle(self, how: str) -> None:
         if not self._ledger.closed:
-            self._ledger.ended(self._made.charge, reason=how)
+            with contextlib.suppress(
+                OSError
+            ):  # a full disk: the guardian looks for it once more and finds nothing
+                self._ledger.ended(self._made.charge, reason=how)
 
     def _note_signal(self, number: int, *, to: str) -> None:
         self._sent.append(signal_name(number))
         if self._journal.closed:
             return
-        self._journal.write(
+        self._journal.note(
             "signal",
             spec=self._made.spec,
             node=self.node,

@@ -158,6 +158,8 @@ def _preset(value: str) -> str:
 
 
 def _run_dir(value: object, rootpath: Path) -> Path:
+    if value == "":
+        raise _refused("--bs-run-dir", value, "names no folder", "--bs-run-dir=logs")
     path = rootpath / str(value or "logs")
     nearest = next(parent for parent in (path, *path.parents) if parent.exists())
     if not nearest.is_dir():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
@@ -30,6 +31,8 @@ class Journal:
         self.path = folder / f"{safe_name(writer)}.{os.getpid()}.jsonl"
         self._lock = threading.Lock()
         self._seq = 0
+        self.lost: OSError | None = None
+        """Why the first event that `note` could not write is missing."""
         self._file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self._end_a_torn_line()
 
@@ -81,8 +84,19 @@ class Journal:
             line = encode(event)
             written = os.write(self._file, line)
         if written != len(line):
-            raise OSError(f"{self.path}: wrote {written} of {len(line)} bytes; try: free space on the disk")
+            raise OSError(
+                errno.ENOSPC,
+                f"wrote {written} of {len(line)} bytes; try: free space on the disk",
+                str(self.path),
+            )
         return event
+
+    def note(self, kind: Kind | str, /, **told: Any) -> None:
+        """The same for what must happen whether or not it can be told: a failure is kept in `lost` and not raised."""
+        try:
+            self.write(kind, **told)
+        except OSError as wrong:
+            self.lost = self.lost or wrong
 
     def _end_a_torn_line(self) -> None:
         size = os.fstat(self._file).st_size

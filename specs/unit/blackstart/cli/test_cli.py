@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -119,3 +120,24 @@ def test_the_installed_command_tells_its_version_and_lists_only_what_exists() ->
     assert {"attack", "drill", "up"} <= set(re.findall(r"^    (\w+)", told, re.MULTILINE))
     assert "130 Ctrl-C" in told
     assert "replay" not in told
+
+
+def test_a_reader_that_went_away_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    commanding(monkeypatch, BrokenPipeError("gone"))
+    kept = os.dup(1)
+    try:
+        assert main(["do"]) == ExitCode.HARNESS_FAILURE
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+    err = capfd.readouterr().err
+    assert "stdout=pipe: its reader went away" in err
+    assert FORM.fullmatch(err)
+
+
+def test_a_closed_stdout_changes_no_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    commanding(monkeypatch, 3)
+    monkeypatch.setattr(sys, "stdout", None)
+    assert main(["do"]) == 3

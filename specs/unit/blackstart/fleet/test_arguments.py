@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from blackstart.cli import main
+from blackstart.fleet import run_drill, up
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -65,6 +66,22 @@ def test_a_run_folder_that_is_a_file_is_refused(tmp_path: Path, capfd: pytest.Ca
     file.write_text("x")
     assert main(["drill", "--run-dir", str(file)]) == 2
     assert f"blackstart: --run-dir={file}: is a file" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["drill", "up"])
+def test_an_empty_run_folder_is_not_the_current_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], command: str
+) -> None:
+    def begun(**_: object) -> None:
+        raise AssertionError("begun in the current folder")
+
+    monkeypatch.chdir(tmp_path)
+    for module in (run_drill, up):
+        monkeypatch.setattr(module, "Rehearsal", begun)
+    code = main([command, "--run-dir", ""])
+    error = capfd.readouterr().err
+    assert error == "blackstart: --run-dir=: names no folder; try: --run-dir logs\n"
+    assert code == 2
 
 
 def test_a_postgres_that_does_not_answer_is_a_set_up_failure_without_its_password(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,7 +24,7 @@ from blackstart.process.guard import ANSWER_WITHIN_S
 from blackstart.record import identity_of, read_journal
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from blackstart.process import Handle
@@ -176,3 +177,58 @@ def test_up_does_not_stay_without_its_guardian(tmp_path: Path, monkeypatch: pyte
         with pytest.raises(GuardianGone, match="ended by itself"):
             up._stay(fleet, rehearsal)  # type: ignore[arg-type]  # as much of a fleet as it looks at
     assert fleet.looks == 1
+
+
+def _interrupted(
+    rehearsal: Rehearsal, log_dir: Path, harm: Callable[[Rehearsal], None]
+) -> tuple[Handle, Path]:
+    """A run that is harmed, asked to end, and told about as the command line would."""
+    made: list[tuple[Handle, Path]] = []
+
+    def story() -> None:
+        with rehearsal, setting_up():
+            made.append((_server(rehearsal, log_dir), rehearsal.infra.scratch.folder))
+            node = rehearsal.spawner.spawn(
+                node="node", argv=["tail", "-f", "/dev/null"], log_dir=log_dir, spec="up"
+            )
+            harm(rehearsal)
+            try:
+                raise Interrupted("SIGINT")
+            finally:
+                node.kill(within=ANSWER_WITHIN_S)
+
+    with pytest.raises(SetUpFailed) as told:
+        story()
+    assert str(told.value).startswith(f"blackstart: run folder={rehearsal.run.dir}: ")
+    assert str(told.value).count("; try: ") == 1
+    made[0][0].wait(within=ANSWER_WITHIN_S)
+    eventually(made[0][1].exists, False, within=ANSWER_WITHIN_S)
+    assert not made[0][0].alive
+    return made[0]
+
+
+def test_a_run_folder_removed_meanwhile_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
+    rehearsal = _rehearsal(tmp_path / "logs")
+    (tmp_path / "nodes").mkdir()
+    _interrupted(rehearsal, tmp_path / "nodes", lambda rehearsal: shutil.rmtree(rehearsal.run.dir))
+    assert not rehearsal.run.dir.exists()
+
+
+def test_a_disk_that_fills_up_is_one_line_and_keeps_nothing_from_being_ended(tmp_path: Path) -> None:
+    def fill(rehearsal: Rehearsal) -> None:
+        full = os.open("/dev/full", os.O_RDWR)
+        os.dup2(full, rehearsal.journal._file)
+        os.close(full)
+        with pytest.raises(OSError, match="No space left"):
+            rehearsal.journal.write("mark", text="the control")
+
+    _interrupted(_rehearsal(tmp_path), tmp_path, fill)
+
+
+def test_a_closed_stdout_is_told_before_anything_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    with pytest.raises(SetUpFailed, match="blackstart: stdout=closed: nobody could read what is told; try: "):
+        _rehearsal(tmp_path / "logs")
+    assert not (tmp_path / "logs").exists()

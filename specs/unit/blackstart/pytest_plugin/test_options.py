@@ -61,6 +61,7 @@ def test_an_option_outranks_its_variable(tmp_path: Path) -> None:
     ("name", "value", "told"),
     [
         ("bs_preset", "fast", r"--bs-preset=fast: no such preset; try: --bs-preset=drill or production"),
+        ("bs_run_dir", "", r"--bs-run-dir=: names no folder; try: --bs-run-dir=logs"),
         ("bs_repeat", "0", r"--bs-repeat=0: not a whole number from 1"),
         ("bs_repeat", "many", r"--bs-repeat=many"),
         ("bs_seed", "-1", r"--bs-seed=-1: not a whole number from 0"),
