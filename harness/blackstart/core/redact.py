@@ -9,7 +9,8 @@
 | `{"password": "abc"}` as text or as an object  | the name stays, the value goes  |
 | a PEM private key                              | its header, then `***`          |
 
-A name is secret when one of its words is in `_WORDS`. Where a text is ambiguous more is hidden, never less.
+A name is secret when one of its words is in `_WORDS`. Where a text is ambiguous more is hidden, never less. The last
+part of an absolute path before a complaint (`/etc/passwd: is a file`) is no name; before one word it is.
 """
 
 from __future__ import annotations
@@ -49,6 +50,9 @@ _NAMED = re.compile(r"(?<![A-Za-z0-9_.\-])(?P<name>[A-Za-z0-9_.\-]+)[\"']?\s*[=:
 _VALUE = re.compile(
     r"\"(?P<double>(?:[^\"\\]|\\.)*)\"?|'(?P<single>(?:[^'\\]|\\.)*)'?|(?P<bare>[^\s\"'&;,}\])]+)", re.DOTALL
 )
+_COMPLAINT = re.compile(r"[A-Za-z]+ [A-Za-z]+")
+_BEFORE_PATH = re.compile(r"[\s=\"'(]")
+_LONGEST_PATH = 4096  # of the kernel; no look back is longer
 
 
 def redact(text: str) -> str:
@@ -105,7 +109,7 @@ def _without_assigned(text: str) -> str:
     while named := _NAMED.search(text, position):
         position = named.end()
         value = _VALUE.match(text, position) if is_secret_name(named["name"]) else None
-        if value is None or value.lastgroup is None:
+        if value is None or value.lastgroup is None or _complains_of_a_file(text, named):
             continue
         position = value.end()
         if value[value.lastgroup].casefold() in _SAYS_NOTHING:
@@ -113,3 +117,16 @@ def _without_assigned(text: str) -> str:
         shown += [text[done : value.start(value.lastgroup)], MASK]
         done = value.end(value.lastgroup)
     return "".join([*shown, text[done:]])
+
+
+def _complains_of_a_file(text: str, named: re.Match[str]) -> bool:
+    """Whether the name ends an absolute path and what follows is a sentence about it."""
+    begins = named.start("name")
+    path = _BEFORE_PATH.split(text[max(0, begins - _LONGEST_PATH) : begins])[-1]
+    return (
+        named[0].endswith(": ")
+        and path.startswith("/")
+        and path.endswith("/")
+        and not set(path) & set(":?&")
+        and _COMPLAINT.match(text, named.end()) is not None
+    )

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 _DEFAULT_PORT = 5432
 _THING = "postgres"
 _COMMAND_S = 20.0
+_SHORTEST_ANYWHERE = (
+    3  # what is no longer than this is hidden as a word of its own: else every text is full of it
+)
 
 
 def external_server(choice: PostgresChoice, *, budgets: Budgets) -> PostgresServer:
@@ -112,7 +115,9 @@ def _without_password(error: Exception, url: str) -> str:
     text = " ".join(str(error).split())
     password = urlsplit(url).password
     for secret in {password, unquote(password)} if password else set():
-        text = text.replace(secret, "***")
+        text = re.sub(rf"(?<![A-Za-z0-9]){re.escape(secret)}(?![A-Za-z0-9])", "***", text)
+        if len(secret) > _SHORTEST_ANYWHERE:
+            text = text.replace(secret, "***")
     return text
 
 

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from blackstart.cluster.waiting import eventually
-from blackstart.infra import Budgets, Infra, InfraError, OwnServer, admin
+from blackstart.infra import Budgets, Infra, InfraError, OwnServer, admin, external
 from blackstart.infra.names import run_prefix
 from blackstart.process import Guardian, Spawner
 from blackstart.record import Journal, Run
@@ -127,3 +127,18 @@ def shared_start(infra: Infra) -> int:
     from blackstart.infra.external import external_server  # noqa: PLC0415 - beside its only use
 
     return external_server(infra.choice, budgets=BUDGETS).version
+
+
+@pytest.mark.parametrize(
+    ("password", "text", "shown"),
+    [
+        ("s", "password s is wrong", "password *** is wrong"),
+        ("e", "connection refused", "connection refused"),
+        ("s3cr3t", "at xs3cr3tx", "at x***x"),
+        ("a%40b", "no a@b and no a%40b", "no *** and no ***"),
+    ],
+)
+def test_a_short_password_is_hidden_as_a_word_and_a_long_one_anywhere(
+    password: str, text: str, shown: str
+) -> None:
+    assert external._without_password(OSError(text), f"postgresql://u:{password}@h/d") == shown
