@@ -35,7 +35,7 @@ def run_up(arguments: Namespace) -> int:
     )
     postgres, thing = postgres_of(arguments)
     seed = drawn_seed(seed_of(arguments))
-    asked = ""
+    asked, ready = "", False
     try:
         with interruptible():
             rehearsal = Rehearsal(
@@ -43,11 +43,14 @@ def run_up(arguments: Namespace) -> int:
             )
             with rehearsal, setting_up(), contextlib.closing(_fleet(options, rehearsal)) as fleet:
                 fleet.start()
+                ready = True  # before it is said: whoever reads that line may ask for the end at once
                 say(_as_json(fleet) if arguments.json else _as_text(fleet))
                 asked = _stay(fleet, rehearsal)
                 rehearsal.finish("ended", asked=asked)
-    except Interrupted:
-        return ExitCode.INTERRUPTED
+    except Interrupted as interrupted:
+        if not ready:
+            return ExitCode.INTERRUPTED
+        asked = str(interrupted)
     sys.stderr.write(f"blackstart: {asked}: everything is ended; evidence: {rehearsal.run.dir}\n")
     return ExitCode.HELD
 

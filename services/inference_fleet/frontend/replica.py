@@ -128,9 +128,7 @@ class Replica:
         self._beat_at = time.monotonic()
 
     async def _cut_revoked(self) -> None:
-        held = list(self.table.held())
-        if held:
-            self.table.cut_revoked(await self.roster.credential_versions(held))
+        await self.table.cut_revoked(self.roster.credential_versions)
 
     async def _count_presence(self) -> None:
         counts: dict[str, float] = dict.fromkeys(Presence, 0.0)

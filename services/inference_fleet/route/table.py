@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from inference_fleet.settings import Deadline
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Collection, Mapping
 
     from inference_fleet.tunnel import Ending, Session
 
@@ -99,13 +99,20 @@ class SessionTable:
             )
             seat.cut.set()
 
-    def cut_revoked(self, versions: Mapping[str, int]) -> list[str]:
+    async def cut_revoked(self, read: Callable[[Collection[str]], Awaitable[Mapping[str, int]]]) -> list[str]:
         """Close every session, draining ones too, whose credential is no longer the newest; gives the nodes.
 
-        `versions` is what the database says of the nodes held; a node it does not name was deregistered.
+        `read` asks the database for the versions of the nodes named; one it does not give was deregistered. A session
+        that is seated while it reads is judged by the next look: what was asked before it came says nothing of it.
         """
+        judged = list(self._running)
+        if not judged:
+            return []
+        versions = await read({seat.node_id for seat in judged})
         revoked = [
-            seat for seat in self._running if versions.get(seat.node_id) != seat.held.credential_version
+            seat
+            for seat in judged
+            if seat in self._running and versions.get(seat.node_id) != seat.held.credential_version
         ]
         for seat in revoked:
             _log.warning("closing a tunnel of node %s: its credential was replaced or revoked", seat.node_id)

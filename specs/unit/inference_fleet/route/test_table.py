@@ -16,7 +16,7 @@ from inference_fleet.tunnel import Ending, Session, SessionDead
 from .piped import TIMINGS, pipe, until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Collection
 
     from inference_fleet.tunnel import Stream
 
@@ -167,12 +167,38 @@ def test_a_credential_that_changed_cuts_its_tunnels_draining_ones_too() -> None:
             async with holding(seated):
                 await until(lambda: not draining.session.connected)
 
-                cut = table.cut_revoked({"n": 2, "kept": 4})
+                async def read(nodes: Collection[str]) -> dict[str, int]:
+                    assert set(nodes) == {"n", "kept", "gone"}
+                    return {"n": 2, "kept": 4}
+
+                cut = await table.cut_revoked(read)
 
                 assert sorted(cut) == ["gone", "n", "n"]
                 for tunnel in (draining, seated, gone):
                     await tunnel.ended()
                 assert table.held() == {"kept": 1}, "a deregistered node is cut, an unchanged one is kept"
+
+    asyncio.run(story())
+
+
+def test_a_session_seated_while_the_credentials_are_read_is_not_judged_by_what_was_asked_before_it() -> None:
+    async def story() -> None:
+        table = SessionTable(drain_wait_s=TIMINGS.drain_wait_s)
+        first = Tunnel(table, "first", epoch=1, boot="boot", version=1)
+        async with holding(first):
+
+            async def read(nodes: Collection[str]) -> dict[str, int]:
+                assert set(nodes) == {"first"}
+                late = Tunnel(table, "late", epoch=2, boot="boot", version=1)
+                await stack.enter_async_context(holding(late))
+                await until(lambda: "late" in table.held())
+                return {}
+
+            async with contextlib.AsyncExitStack() as stack:
+                assert await table.cut_revoked(read) == ["first"], "the control: what was asked for is judged"
+                await first.ended()
+                assert table.held() == {"late": 2}, "a tunnel was cut by a look that began before it"
+                assert [session.connected for session in table.sessions] == [True]
 
     asyncio.run(story())
 
