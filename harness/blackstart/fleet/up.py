@@ -35,7 +35,7 @@ def run_up(arguments: Namespace) -> int:
     )
     postgres, thing = postgres_of(arguments)
     seed = drawn_seed(seed_of(arguments))
-    asked, ready = "", False
+    asked = ""
     try:
         with interruptible():
             rehearsal = Rehearsal(
@@ -43,14 +43,10 @@ def run_up(arguments: Namespace) -> int:
             )
             with rehearsal, setting_up(), contextlib.closing(_fleet(options, rehearsal)) as fleet:
                 fleet.start()
-                ready = True  # before it is said: whoever reads that line may ask for the end at once
-                say(_as_json(fleet) if arguments.json else _as_text(fleet))
-                asked = _stay(fleet, rehearsal)
+                asked = _stay(fleet, rehearsal, ready=_as_json(fleet) if arguments.json else _as_text(fleet))
                 rehearsal.finish("ended", asked=asked)
-    except Interrupted as interrupted:
-        if not ready:
-            return ExitCode.INTERRUPTED
-        asked = str(interrupted)
+    except Interrupted:
+        return ExitCode.INTERRUPTED
     sys.stderr.write(f"blackstart: {asked}: everything is ended; evidence: {rehearsal.run.dir}\n")
     return ExitCode.HELD
 
@@ -73,10 +69,14 @@ class _Kept(Fleet):
         self.end()
 
 
-def _stay(fleet: Fleet, rehearsal: Rehearsal) -> str:
-    """Tell of each death once, until somebody asks for the end; how they asked. Without its guardian it does not stay."""
+def _stay(fleet: Fleet, rehearsal: Rehearsal, *, ready: str) -> str:
+    """Say that it is ready, then tell of each death once, until somebody asks for the end; how they asked.
+
+    Whoever reads the line may ask at once, so it is said where the asking is heard. Without its guardian it does not stay.
+    """
     told: set[str] = set()
     try:
+        say(ready)
         while True:
             rehearsal.require_guarded()
             for node in fleet.dead:

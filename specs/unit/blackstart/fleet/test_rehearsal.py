@@ -170,12 +170,24 @@ class _Quiet:
         return ()
 
 
+def test_an_end_that_is_asked_for_while_ready_is_being_said_is_a_graceful_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def asked_meanwhile(text: str) -> None:
+        assert text == "ready"
+        raise Interrupted("SIGINT")
+
+    monkeypatch.setattr(up, "say", asked_meanwhile)
+    nothing_yet = SimpleNamespace()
+    assert up._stay(nothing_yet, nothing_yet, ready="ready") == "SIGINT"  # type: ignore[arg-type]  # not looked at
+
+
 def test_up_does_not_stay_without_its_guardian(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fleet = _Quiet()
     with _rehearsal(tmp_path) as rehearsal:
         monkeypatch.setattr(up, "time", SimpleNamespace(sleep=lambda _: _kill_guardian(rehearsal)))
         with pytest.raises(GuardianGone, match="ended by itself"):
-            up._stay(fleet, rehearsal)  # type: ignore[arg-type]  # as much of a fleet as it looks at
+            up._stay(fleet, rehearsal, ready="ready")  # type: ignore[arg-type]  # as much of a fleet as it looks at
     assert fleet.looks == 1
 
 
