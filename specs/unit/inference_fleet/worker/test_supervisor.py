@@ -235,9 +235,8 @@ def test_a_process_that_hangs_is_replaced_and_one_that_only_serves_slowly_is_not
 
 
 def _process_on(port: int) -> psutil.Process:
-    found = [child for child in psutil.Process().children() if str(port) in child.cmdline()]
-    assert len(found) == 1, found
-    return found[0]
+    (found,) = (process for process in map(psutil.Process, children()) if str(port) in process.cmdline())
+    return found
 
 
 def test_a_log_that_cannot_be_cut_ends_no_model(
