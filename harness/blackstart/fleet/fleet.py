@@ -6,18 +6,17 @@ Every window a spec waits comes from `fleet.timings`, which are the very timings
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from blackstart.cluster.cluster import Cluster
 from blackstart.cluster.waiting import eventually
 from blackstart.faults.clock import ClockFile
 from blackstart.faults.fault import standing
-from blackstart.faults.peer import PeerCut
 from blackstart.fleet.admin import Admin, mint
 from blackstart.fleet.chat import Chat, PendingChat, body_of
 from blackstart.fleet.http import client_of
 from blackstart.fleet.records import Records
+from blackstart.fleet.roads import PeerRoads
 from blackstart.fleet.roster import RosterLook, RosterProbe
 from blackstart.fleet.scrape import BackendStats, Scrape, read_stats, scrape
 from blackstart.fleet.services import Secrets, model_of, topology_of, write_models
@@ -26,13 +25,14 @@ from blackstart.net.balancer import Action, Balancer
 from inference_fleet.store import migrate_sync
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     import httpx2
 
     from blackstart.cluster.node import Node
     from blackstart.core.topology import Place, Service
-    from blackstart.faults import Standing
+    from blackstart.faults import Fault, Standing
     from blackstart.fleet.options import FleetOptions
     from blackstart.infra import Infra, PostgresServer
     from blackstart.process import Spawner
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from inference_fleet.settings import Timings
 
 PROMPT = "Tell me how a dark grid is brought back, step by step."
-PEER_PATH = "^/api/cluster/peer$"
 
 
 class Fleet(Cluster):
@@ -56,8 +55,7 @@ class Fleet(Cluster):
         self._admin: Admin | None = None
         self._records: Records | None = None
         self._probes: dict[int, RosterProbe] = {}
-        self._peer_links: dict[int, Balancer] = {}
-        self._peer_cuts: dict[frozenset[int], ExitStack] = {}
+        self._roads = PeerRoads()
         # before any address is leased: the run's server may come up for this, and it outlives this fleet
         self.server = infra.own_server(spec=spec) if options.own_postgres else None
         self._database = infra.database(prepare=migrate_sync) if self.server is None else None
@@ -68,18 +66,16 @@ class Fleet(Cluster):
             database_url=lambda: self.database_url,
             dials=self._dials,
             models=self._models,
-            peer_address=self._peer_address,
+            peer_address=self._roads.address_of,
         )
         super().__init__(topology, run=run, spawner=spawner, journal=journal, spec=spec)
         try:
             self.clocks = {name: self._clock(name) for name in options.faketime}
             for node in self.frontends if options.peer_links else ():
-                self._peer_links[node.index] = Balancer(
-                    spawner, run, spec=spec, node=f"peer-link-{node.index}", backends=[node.place.address]
-                )
+                self._roads.lay(node, spawner=spawner, run=run, spec=spec)
             self.balancer = Balancer(spawner, run, spec=spec, backends=self._addresses())
         except BaseException:
-            self._close_peer_links()
+            self._roads.close()
             self._release()
             raise
 
@@ -137,8 +133,7 @@ class Fleet(Cluster):
     def end(self) -> None:
         """Heal what was cut, end every process, give back balancer, database and server. A second time is fine."""
         try:
-            for pair in tuple(self._peer_cuts):
-                self.heal_peer(*pair)
+            self._roads.heal_all()
         finally:
             try:
                 super().end()
@@ -215,30 +210,11 @@ class Fleet(Cluster):
 
         It must have been met by then: a cut that nobody dialled into is `FaultNotConfirmed` when it is healed.
         """
-        roads, pair = self._roads(a, b), frozenset({a, b})
-        if pair in self._peer_cuts:
-            raise ValueError(f"cut_peer({a}, {b}): is cut already; try: heal_peer({a}, {b}) first")
-        cut = ExitStack()
-        stands = cut.enter_context(
-            standing(
-                PeerCut(roads, PEER_PATH, action=action),
-                journal=self.journal,
-                ledger=self.spawner.ledger,
-                user=os.getpid(),
-                within_s=self.timings.handshake_s,
-                spec=self.spec,
-                late=True,
-            )
-        )
-        self._peer_cuts[pair] = cut
-        return stands
+        return self._roads.cut(self.frontend(a), self.frontend(b), action=action, stand=self._stand)
 
     def heal_peer(self, a: int, b: int) -> None:
         """Take the cut between two replicas away, once it was seen to be met; the next dial goes through."""
-        cut = self._peer_cuts.pop(frozenset({a, b}), None)
-        if cut is None:
-            raise ValueError(f"heal_peer({a}, {b}): is not cut; try: cut_peer({a}, {b}) first")
-        cut.close()
+        self._roads.heal(a, b)
 
     def probe(self, via: int) -> RosterProbe:
         """The roster probe of one replica; the same one each time, so that it remembers."""
@@ -369,7 +345,7 @@ class Fleet(Cluster):
             self._records.close()
             self._records = None
         self.balancer.close()
-        self._close_peer_links()
+        self._roads.close()
         if self.server is not None:
             self.server.close()
         elif self._database is not None and (trouble := self._database.drop()):
@@ -384,23 +360,17 @@ class Fleet(Cluster):
     def _addresses(self) -> list[str]:
         return [node.place.address for node in self.frontends]
 
-    def _peer_address(self, place: Place) -> str:
-        link = self._peer_links.get(place.index)
-        return place.address if link is None else link.address
-
-    def _close_peer_links(self) -> None:
-        for link in self._peer_links.values():
-            link.close()
-
-    def _roads(self, a: int, b: int) -> list[Balancer]:
-        names = [self.frontend(index).name for index in (a, b)]
-        if a == b:
-            raise ValueError(f"cut_peer({a}, {b}): {names[0]} is no peer of itself; try: cut_peer(0, 1)")
-        if not self._peer_links:
-            raise ValueError(
-                f"cut_peer({a}, {b}): there is no link between them; try: cluster(peer_links=True)"
-            )
-        return [self._peer_links[index] for index in (a, b)]
+    def _stand(self, fault: Fault) -> AbstractContextManager[Standing]:
+        """A fault that stands from here on and has until it is lifted to be met."""
+        return standing(
+            fault,
+            journal=self.journal,
+            ledger=self.spawner.ledger,
+            user=os.getpid(),
+            within_s=self.timings.handshake_s,
+            spec=self.spec,
+            late=True,
+        )
 
     def _dials(self, worker: int) -> str:
         return self.frontends[worker % len(self.frontends)].url if self.options.spread else self.balancer.url

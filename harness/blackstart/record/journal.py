@@ -2,59 +2,34 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import threading
 import time
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from blackstart.core.journal import Event, JournalError, Kind, clip, decode, encode, merge
 from blackstart.core.names import safe_name
 from blackstart.core.redact import redact_value
+from blackstart.record.appending import Appending
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from types import TracebackType
 
     from blackstart.record.folder import Run
 
 JOURNAL_DIR = "journal"
 
 
-class Journal:
+class Journal(Appending):
     """One writer's pen. `writer` says who (`pytest`, `gw0`, `cli`, `guardian`); the file name adds the pid."""
 
     def __init__(self, run: Run, *, writer: str) -> None:
         folder = run.dir / JOURNAL_DIR
         folder.mkdir(exist_ok=True)
         self.writer = writer
-        self.path = folder / f"{safe_name(writer)}.{os.getpid()}.jsonl"
-        self._lock = threading.Lock()
         self._seq = 0
         self.lost: OSError | None = None
         """Why the first event that `note` could not write is missing."""
-        self._file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        self._end_a_torn_line()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    @property
-    def closed(self) -> bool:
-        """Whether nothing can be written any more."""
-        return self._file < 0
-
-    def close(self) -> None:
-        """Close the file; a second time is fine."""
-        with self._lock:
-            if self._file >= 0:
-                os.close(self._file)
-            self._file = -1
+        super().__init__(folder / f"{safe_name(writer)}.{os.getpid()}.jsonl", mode=0o644)
 
     def write(
         self,
@@ -67,9 +42,8 @@ class Journal:
         **data: Any,
     ) -> Event:
         """Append one event, redacted and clipped; it is on file when this returns."""
-        with self._lock:
-            if self._file < 0:
-                raise ValueError(f"{self.path}: the journal is closed; try: write before the run is finished")
+        with self._pen:  # else a later number could be written first
+            self._open()
             self._seq += 1
             event = Event(
                 seq=self._seq,
@@ -81,14 +55,7 @@ class Journal:
                 incarnation=incarnation,
                 data=redact_value(clip(data)),
             )
-            line = encode(event)
-            written = os.write(self._file, line)
-        if written != len(line):
-            raise OSError(
-                errno.ENOSPC,
-                f"wrote {written} of {len(line)} bytes; try: free space on the disk",
-                str(self.path),
-            )
+            self._append(encode(event))
         return event
 
     def note(self, kind: Kind | str, /, **told: Any) -> None:
@@ -97,11 +64,6 @@ class Journal:
             self.write(kind, **told)
         except OSError as wrong:
             self.lost = self.lost or wrong
-
-    def _end_a_torn_line(self) -> None:
-        size = os.fstat(self._file).st_size
-        if size and os.pread(self._file, 1, size - 1) != b"\n":
-            os.write(self._file, b"\n")
 
 
 def read_journal(run_dir: Path) -> list[Event]:

@@ -16,19 +16,18 @@ from __future__ import annotations
 
 import os
 import secrets
-import threading
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from blackstart.record.appending import Appending
 from blackstart.record.identity import Identity, boot_id, ticks_now
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
-    from types import TracebackType
 
 LEDGER_NAME = "ledger.jsonl"
 _VERSION = 1
@@ -108,35 +107,13 @@ class _Line(msgspec.Struct, omit_defaults=True, kw_only=True):
 _DECODER = msgspec.json.Decoder(_Line)
 
 
-class Ledger:
+class Ledger(Appending):
     """One process's pen for the run's ledger. Every step is on file before the method returns."""
 
     def __init__(self, run_dir: Path) -> None:
-        self.path = run_dir / LEDGER_NAME
+        super().__init__(run_dir / LEDGER_NAME, mode=0o600)
         self._token = secrets.token_hex(4)
         self._count = 0
-        self._lock = threading.Lock()
-        self._file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    @property
-    def closed(self) -> bool:
-        """Whether nothing can be written any more."""
-        return self._file < 0
-
-    def close(self) -> None:
-        """Put the pen down; what was written stays. A second time is fine."""
-        with self._lock:
-            if self._file >= 0:
-                os.close(self._file)
-            self._file = -1
 
     def intend(
         self,
@@ -149,7 +126,7 @@ class Ledger:
         folder: Path | str | None = None,
     ) -> Charge:
         """Before the act: what will be owed. `argv` is the command that ends a container or undoes a fault."""
-        with self._lock:
+        with self._pen:
             self._count += 1
             number = self._count
         charge = Charge(
@@ -200,10 +177,7 @@ class Ledger:
 
     def charges(self) -> dict[str, Charge]:
         """What `read_ledger` says, from the open file: true also after somebody has removed the run's folder."""
-        with self._lock:
-            if self._file < 0:
-                raise ValueError(f"{self.path}: the ledger is closed; try: read_ledger")
-            return _folded(os.pread(self._file, os.fstat(self._file).st_size, 0))
+        return _folded(self._contents())
 
     def _write(self, line: _Line) -> None:
         raw = msgspec.json.encode(line) + b"\n"
@@ -211,14 +185,7 @@ class Ledger:
             raise ValueError(
                 f"{self.path}: a charge of {len(raw)} bytes; at most {_LINE_LIMIT}; try: a shorter argv"
             )
-        with self._lock:
-            if self._file < 0:
-                raise ValueError(f"{self.path}: the ledger is closed; try: spawn before the run is finished")
-            written = os.write(self._file, raw)
-            if written != len(raw):
-                os.write(self._file, b"\n")  # else the next step would be part of this torn line
-        if written != len(raw):
-            raise OSError(f"{self.path}: wrote {written} of {len(raw)} bytes; try: free space on the disk")
+        self._append(raw)
 
 
 def read_ledger(run_dir: Path) -> dict[str, Charge]:

@@ -17,6 +17,9 @@ from blackstart.cluster.waiting import eventually
 
 SOAK = Path(__file__).parents[3] / "ci" / "soak.py"
 SOON = 60.0
+BARE = ("specs", "-pno:hypothesispytest", "-pno:anyio")
+ALONE = (*BARE, "-n", "0")
+"""One process and no plugin that is not looked at: most of a round is its pytest's start."""
 SPECS = """
 from pathlib import Path
 def test_always_holds(): pass
@@ -52,12 +55,12 @@ def soak(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.holds("B-251")
 def test_a_spec_that_failed_once_is_not_n_of_n_and_a_second_soak_counts_on(project: Path) -> None:
-    first = soak(project, "--times", "2", "specs", "-p", "no:hypothesispytest")
+    first = soak(project, "--times", "2", *ALONE)
     assert first.returncode == 1
     assert re.search(r"2 of 2 .*test_always_holds", first.stdout)
     assert re.search(r"1 of 2 .*NOT HELD .*second_time", first.stdout)
 
-    second = soak(project, "--times", "3", "specs", "-p", "no:hypothesispytest")
+    second = soak(project, "--times", "3", *ALONE)
     assert second.stderr.count("soak: round") == 1, "what was counted before is not run again"
     assert re.search(r"3 of 3 .*test_always_holds", second.stdout)
     assert second.returncode == 1
@@ -78,7 +81,7 @@ def test_an_argument_that_cannot_be_meant_is_bad_input(project: Path) -> None:
 def test_the_load_ends_with_the_soak_however_it_ends(project: Path, number: signal.Signals) -> None:
     (project / "specs" / "test_two.py").write_text("import time\ndef test_long(): time.sleep(600)\n")
     soaking = subprocess.Popen(
-        [sys.executable, str(SOAK), "--load", "--times", "1", "specs"],
+        [sys.executable, str(SOAK), "--load", "--times", "1", *ALONE],
         cwd=project,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -108,12 +111,12 @@ def test_the_load_ends_with_the_soak_however_it_ends(project: Path, number: sign
 
 def test_a_new_file_that_git_does_not_know_yet_begins_a_new_tally(project: Path) -> None:
     (project / ".gitignore").write_text(".soak\n__pycache__\n")
-    assert soak(project, "--times", "1", "specs", "-k", "always").returncode == 0
-    assert "round" not in soak(project, "--times", "1", "specs", "-k", "always").stderr, "the control"
+    assert soak(project, "--times", "1", *ALONE, "-k", "always").returncode == 0
+    assert "round" not in soak(project, "--times", "1", *ALONE, "-k", "always").stderr, "the control"
     (project / "specs" / "conftest.py").write_text("")
-    assert "round 1" in soak(project, "--times", "1", "specs", "-k", "always").stderr
+    assert "round 1" in soak(project, "--times", "1", *ALONE, "-k", "always").stderr
     (project / "specs" / "conftest.py").write_text("import json\n")
-    assert "round 1" in soak(project, "--times", "1", "specs", "-k", "always").stderr, "its text counts too"
+    assert "round 1" in soak(project, "--times", "1", *ALONE, "-k", "always").stderr, "its text counts too"
     assert len(list((project / ".soak").glob("plain-*.jsonl"))) == 3
 
 
@@ -121,8 +124,8 @@ def test_how_many_run_at_once_is_the_callers_to_say(project: Path) -> None:
     (project / "specs" / "test_two.py").write_text(
         "import os\ndef test_so_many(): assert os.environ['PYTEST_XDIST_WORKER_COUNT'] == '3'\n"
     )
-    assert soak(project, "--times", "1", "specs").returncode == 1, "the control: two is what is not asked for"
-    assert soak(project, "--times", "1", "-n", "3", "specs").returncode == 0
+    assert soak(project, "--times", "1", *BARE).returncode == 1, "the control: two is what is not asked for"
+    assert soak(project, "--times", "1", "-n", "3", *BARE).returncode == 0
 
 
 def test_a_soak_that_was_interrupted_goes_on_with_what_it_had_counted(project: Path) -> None:
@@ -135,7 +138,7 @@ def test_a_soak_that_was_interrupted_goes_on_with_what_it_had_counted(project: P
         "        pathlib.Path('stands').touch()\n"
         "        time.sleep(600)\n"
     )
-    asked = [sys.executable, str(SOAK), "--times", "2", "specs"]
+    asked = [sys.executable, str(SOAK), "--times", "2", *ALONE]
     with subprocess.Popen(
         asked, cwd=project, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as soaking:
@@ -145,7 +148,7 @@ def test_a_soak_that_was_interrupted_goes_on_with_what_it_had_counted(project: P
     assert soaking.returncode == 130
     assert "go on with the same command" in told
     (project / "go").touch()
-    rest = soak(project, "--times", "2", "specs")
+    rest = soak(project, "--times", "2", *ALONE)
     assert rest.stderr.count("soak: round") == 1
     assert re.search(r"2 of 2 .*test_stands", rest.stdout)
     assert rest.returncode == 0

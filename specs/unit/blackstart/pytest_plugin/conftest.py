@@ -19,9 +19,8 @@ def inner(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Inner:
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
         pytester.makepyfile(test_inner=source)
-        unused = (
-            () if "hypothesis" in source else ("-p", "no:hypothesispytest")
-        )  # its summary imports all of it
-        return pytester.runpytest_subprocess("-p", "no:cacheprovider", *unused, *arguments)
+        # most of such a run is its start, and most of that what these two import
+        unused = ["cacheprovider", "anyio", *([] if "hypothesis" in source else ["hypothesispytest"])]
+        return pytester.runpytest_subprocess(*(f"-pno:{name}" for name in unused), *arguments)
 
     return run
