@@ -13,6 +13,9 @@ else
 fi
 export BLACKSTART_INTERPRETER BLACKSTART_VENV
 
+# Where this is set (images like to), every one of some hundred Python processes of a run compiles all it imports anew.
+unset PYTHONDONTWRITEBYTECODE
+
 # What ci/system brought on this machine: where its engine answers and which image it made. Settings given win.
 if [ -f ci/images/engine.env ]; then
   # shellcheck source=/dev/null

@@ -1,7 +1,7 @@
 """Counts how often each spec holds. One pytest process a round; a killed soak goes on where it was.
 
-The tally file is `.soak/tally.jsonl`: one line a run of a spec, so that nothing counted is lost. It belongs to one state
-of the tree, and `--load` has a tally of its own; a changed tree begins a new one.
+The tally is a file in `.soak/`: one line a run of a spec, so that nothing counted is lost. It belongs to one state of
+the code and one set of arguments, and `--load` has a tally of its own; changed code begins a new one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PLACE = Path(".soak")
-_CODE = ("harness", "services", "specs")
+_CODE = ("harness", "services", "specs", "conftest.py", "pyproject.toml", "requirements.lock")
+"""What a result depends on: a change elsewhere, as of a page, leaves the tally standing."""
 _BUSY = "while True: pass"
 _DIES_WITH_PARENT = (
     "import ctypes, os, signal, sys; ctypes.CDLL(None).prctl(1, signal.SIGKILL);"
@@ -177,7 +178,7 @@ def _tree_of(arguments: list[str]) -> str:
     """A short name for this state of the code and these arguments."""
     state = hashlib.sha256("\0".join(arguments).encode())
     for command in (
-        ["git", "rev-parse", "HEAD"],
+        ["git", "ls-tree", "HEAD", "--", *_CODE],
         ["git", "diff", "HEAD", "--", *_CODE],
     ):
         state.update(subprocess.run(command, capture_output=True, check=True).stdout)

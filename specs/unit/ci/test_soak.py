@@ -36,10 +36,19 @@ def project(tmp_path: Path) -> Path:
     (tmp_path / "specs" / "test_two.py").write_text(SPECS)
     (tmp_path / "pyproject.toml").write_text("[tool.pytest.ini_options]\n")
     (tmp_path / ".gitignore").write_text("*\n")
-    git = ["git", "-c", "user.name=x", "-c", "user.email=x@example.org", "-C", str(tmp_path)]
-    for command in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "x"]):
-        subprocess.run([*git, *command], check=True)
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "commit", "-q", "--allow-empty", "-m", "x")
     return tmp_path
+
+
+def git(project: Path, *command: str) -> None:
+    who = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
+    subprocess.run(["git", *who, "-C", str(project), *command], check=True)
+
+
+def commit(project: Path, path: str) -> None:
+    git(project, "add", "--force", path)
+    git(project, "commit", "-q", "-m", "x")
 
 
 def soak(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -118,6 +127,15 @@ def test_a_new_file_that_git_does_not_know_yet_begins_a_new_tally(project: Path)
     (project / "specs" / "conftest.py").write_text("import json\n")
     assert "round 1" in soak(project, "--times", "1", *ALONE, "-k", "always").stderr, "its text counts too"
     assert len(list((project / ".soak").glob("plain-*.jsonl"))) == 3
+
+
+def test_a_commit_that_changes_no_code_leaves_the_tally_standing(project: Path) -> None:
+    assert soak(project, "--times", "1", *ALONE, "-k", "always").returncode == 0
+    (project / "README").write_text("said better\n")
+    commit(project, "README")
+    assert "round" not in soak(project, "--times", "1", *ALONE, "-k", "always").stderr
+    commit(project, "specs")
+    assert "round 1" in soak(project, "--times", "1", *ALONE, "-k", "always").stderr, "the control"
 
 
 def test_how_many_run_at_once_is_the_callers_to_say(project: Path) -> None:

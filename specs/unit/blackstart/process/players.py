@@ -11,11 +11,12 @@ import secrets
 import signal
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from blackstart.cluster.waiting import eventually
 from blackstart.process import Guardian, HarnessFailure, Spawner
 from blackstart.record import Journal, Run
 
@@ -27,6 +28,9 @@ FAMILIES = 7
 """How many processes with its mark an owner has started: see `families`."""
 TAGGED = 6
 """How many of them carry the run's tag."""
+
+
+_STARTED_WITHIN_S = 10.0
 
 
 @contextmanager
@@ -88,12 +92,21 @@ class Player:
     facts: dict[str, Any]
 
     @classmethod
-    def start(cls, *arguments: str | Path) -> Player:
+    def start(cls, role: str, place: Path, mark: str, *shared: str) -> Player:
+        """One whose families are all there: a shell takes its time to start its own."""
         process = subprocess.Popen(
-            [sys.executable, __file__, *arguments], stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True
+            [sys.executable, __file__, role, place, mark, *shared],
+            stdout=subprocess.PIPE,
+            stdin=subprocess.PIPE,
+            text=True,
         )
         assert process.stdout is not None
-        return cls(process, json.loads(process.stdout.readline()))
+        player = cls(process, json.loads(process.stdout.readline()))
+        with ExitStack() as ended:
+            ended.enter_context(player)
+            eventually(lambda: len(marked(mark)), FAMILIES, within=_STARTED_WITHIN_S)
+            ended.pop_all()
+        return player
 
     def __enter__(self) -> Self:
         return self

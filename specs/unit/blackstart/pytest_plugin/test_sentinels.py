@@ -9,6 +9,10 @@ import pytest
 Inner = Callable[..., pytest.RunResult]
 
 
+SOON_TOLD = ("--bs-time-factor", "0.25")
+"""What a guilty spec left is waited for, and in these it never goes."""
+
+
 @pytest.mark.parametrize(
     ("leaking", "told"),
     [
@@ -28,7 +32,7 @@ def test_tidy(journal): pass
 def test_guilty(journal): {leaking}
 def test_next(journal): pass
 """
-    result = inner(source)
+    result = inner(source, *SOON_TOLD)
     result.assert_outcomes(passed=3, errors=1)
     result.stdout.fnmatch_lines(
         ["*ERROR at teardown of test_guilty*", "*::test_guilty left behind:", f"*{told}"]
@@ -47,7 +51,7 @@ def test_guilty(journal, request):
     handle.wait(within=10)
     handle.close() if hasattr(handle, "close") else None
 """
-    result = inner(source)
+    result = inner(source, *SOON_TOLD)
     result.stdout.fnmatch_lines(["*::test_guilty left behind:", "*processes: pid * (*time.sleep(60)*"])
 
 
@@ -79,7 +83,7 @@ def test_tidy(journal, request):
 def test_guilty(journal, shared): KEPT.append(lease_ports(1, run="x", purpose="left"))
 def test_next(journal, shared): pass
 """
-    result = inner(source)
+    result = inner(source, *SOON_TOLD)
     result.assert_outcomes(passed=3, errors=1)
     result.stdout.fnmatch_lines(["*::test_guilty left behind:", "*port leases: 1 from * for left"])
 
@@ -101,7 +105,7 @@ THERE = {}
 add_sentinel("toys", lambda: THERE)
 def test_guilty(): THERE["ball"] = "a red ball"
 """
-    result = inner(source)
+    result = inner(source, *SOON_TOLD)
     result.stdout.fnmatch_lines(["*::test_guilty left behind:", "*toys: a red ball"])
 
 
@@ -116,7 +120,7 @@ def test_guilty(infra, request):
     with psycopg.connect(infra.postgres.url(), autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name}")
 """
-    result = inner(source)
+    result = inner(source, *SOON_TOLD)
     result.assert_outcomes(passed=2, errors=1)
     result.stdout.fnmatch_lines(["*::test_guilty left behind:", "*databases: blackstart_*_99"])
 
@@ -139,6 +143,6 @@ def test_tidy(journal): pass
 @pytest.mark.needs("container")
 def test_guilty(journal): THERE.append("/blackstart-x-postgres")
 """
-    result = inner(source)
+    result = inner(source, *SOON_TOLD)
     result.assert_outcomes(passed=2, errors=1)
     result.stdout.fnmatch_lines(["*::test_guilty left behind:", "*containers: blackstart-x-postgres"])
