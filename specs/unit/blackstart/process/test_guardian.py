@@ -38,7 +38,7 @@ def gone(pid: int) -> bool:
 def test_a_killed_owner_leaves_no_process_and_no_guardian(tmp_path: Path) -> None:
     mark = new_mark()
     with Player.start("owner", tmp_path, mark) as owner:
-        eventually(lambda: len(marked(mark)), FAMILIES, within=WITHIN_S)
+        assert len(marked(mark)) == FAMILIES
         assert len(tagged("BLACKSTART_RUN", owner.facts["run"])) == TAGGED
         assert len(tagged("BLACKSTART_USER", owner.pid)) == TAGGED
         owner.kill()
@@ -54,7 +54,7 @@ def test_a_killed_user_takes_its_own_with_it_and_nothing_else(tmp_path: Path) ->
         Player.start("owner", tmp_path, owners) as owner,
         Player.start("user", owner.run_dir, users, shared) as user,
     ):
-        eventually(lambda: len(marked(users)), FAMILIES, within=WITHIN_S)
+        assert len(marked(users)) == FAMILIES
         assert len(marked(shared)) == 1
         assert len(tagged("BLACKSTART_USER", user.pid)) == TAGGED
         user.kill()
@@ -73,7 +73,7 @@ def test_an_owner_killed_before_its_users_takes_all_of_the_run(tmp_path: Path) -
         Player.start("owner", tmp_path, owners) as owner,
         Player.start("user", owner.run_dir, users) as user,
     ):
-        eventually(lambda: len(marked(users)), FAMILIES, within=WITHIN_S)
+        assert len(marked(users)) == FAMILIES
         owner.kill()
         eventually(lambda: marked(owners) + marked(users), [], within=ORPHANS_WITHIN_S)
         assert user.ask("spawn").startswith("GuardianGone")
@@ -86,7 +86,7 @@ def test_an_owner_that_says_goodbye_leaves_the_run_to_the_others(tmp_path: Path)
         Player.start("owner", tmp_path, owners) as owner,
         Player.start("user", owner.run_dir, users) as user,
     ):
-        eventually(lambda: len(marked(users)), FAMILIES, within=WITHIN_S)
+        assert len(marked(users)) == FAMILIES
         owner.leave()
         eventually(lambda: marked(owners), [], within=ORPHANS_WITHIN_S)
         assert len(marked(users)) == FAMILIES

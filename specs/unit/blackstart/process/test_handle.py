@@ -20,7 +20,7 @@ from blackstart.process import handle as handle_module
 from blackstart.process.sockets import is_free
 from blackstart.record.identity import read_stat
 
-from .players import families, marked, new_mark
+from .players import SLEEPERS, families, marked, new_mark, sleeping
 
 if TYPE_CHECKING:
     from .conftest import Yard
@@ -97,7 +97,7 @@ def test_several_threads_wait_for_one_end(yard: Yard) -> None:
 def test_a_kill_ends_all_that_came_of_the_process(yard: Yard, family: str) -> None:
     mark = new_mark()
     handle = yard.spawn(*families(mark)[family])
-    eventually(lambda: len(marked(mark)), 2, within=WITHIN_S)
+    eventually(lambda: sleeping(mark), SLEEPERS[family], within=WITHIN_S)
     if family == "escaping":  # control: a signal to the group would not reach it any more
         eventually(
             lambda: [os.getsid(pid) == pid for pid in marked(mark) if pid != handle.pid],
@@ -170,7 +170,7 @@ def test_a_graceful_stop_is_finished_when_it_returns(yard: Yard) -> None:
 def test_a_graceful_stop_that_needed_sigkill_is_an_error_and_the_process_is_dead(yard: Yard) -> None:
     mark = new_mark()
     handle = yard.spawn(*families(mark)["deaf"])
-    eventually(lambda: len(marked(mark)), 2, within=WITHIN_S)
+    eventually(lambda: sleeping(mark), SLEEPERS["deaf"], within=WITHIN_S)
     escalated = None
     try:
         handle.stop(within=SHORT_S)
@@ -184,7 +184,7 @@ def test_a_graceful_stop_that_needed_sigkill_is_an_error_and_the_process_is_dead
 def test_a_stop_may_be_told_to_escalate(yard: Yard) -> None:
     mark = new_mark()
     handle = yard.spawn(*families(mark)["deaf"])
-    eventually(lambda: len(marked(mark)), 2, within=WITHIN_S)
+    eventually(lambda: sleeping(mark), SLEEPERS["deaf"], within=WITHIN_S)
     assert handle.stop(within=SHORT_S, escalate=True) == Exit(signal=signal.SIGKILL)
     assert marked(mark) == []
 
@@ -193,7 +193,7 @@ def test_a_stop_that_leaves_a_child_running_is_an_error_too(yard: Yard) -> None:
     mark = new_mark()
     handle = yard.spawn("sh", "-c", f"trap 'exit 0' TERM; setsid sleep {mark} & echo up; wait")
     handle.log.wait_for("up", within=WITHIN_S)
-    eventually(lambda: len(marked(mark)), 2, within=WITHIN_S)
+    eventually(lambda: sleeping(mark), 1, within=WITHIN_S)
     with pytest.raises(StopEscalated, match="ended with exit status 0 and left pid"):
         handle.stop(within=SHORT_S)
     assert marked(mark) == []
@@ -211,7 +211,7 @@ def test_a_kill_after_a_crash_ends_what_the_crash_left(yard: Yard) -> None:
     mark = new_mark()
     handle = yard.spawn("sh", "-c", f"setsid sleep {mark} & exit 3")
     assert handle.wait(within=WITHIN_S) == Exit(code=3)
-    eventually(lambda: len(marked(mark)), 1, within=WITHIN_S)
+    eventually(lambda: sleeping(mark), 1, within=WITHIN_S)
     handle.kill(within=WITHIN_S)
     assert marked(mark) == []
 
@@ -220,7 +220,7 @@ def test_a_kill_after_a_crash_ends_what_the_crash_left(yard: Yard) -> None:
 def test_pause_and_resume_reach_what_left_the_group_and_are_confirmed(yard: Yard) -> None:
     mark = new_mark()
     handle = yard.spawn(*families(mark)["escaping"])
-    eventually(lambda: len(marked(mark)), 2, within=WITHIN_S)
+    eventually(lambda: sleeping(mark), SLEEPERS["escaping"], within=WITHIN_S)
     assert [pid for pid in marked(mark) if state(pid) == "T"] == []  # control
     handle.pause()
     assert {state(pid) for pid in marked(mark)} == {"T"}, "what left the group was not paused"

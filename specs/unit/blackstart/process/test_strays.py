@@ -13,7 +13,7 @@ from blackstart.process.strays import Sought, end_all, find, send
 from blackstart.record import Identity, identity_of
 from blackstart.record.identity import read_stat
 
-from .players import marked, new_mark, running
+from .players import marked, new_mark, running, sleeping
 
 if TYPE_CHECKING:
     import subprocess
@@ -73,7 +73,7 @@ def test_tags_narrow_each_other_and_match_whole_values() -> None:
 def test_a_session_is_found_after_its_leader_died_and_was_reaped() -> None:
     mark = new_mark()
     with running(["sh", "-c", f"env -i sleep {mark} & exec sleep {mark}"], start_new_session=True) as leader:
-        eventually(lambda: len(marked(mark)), 2, within=WITHIN_S)
+        eventually(lambda: sleeping(mark), 2, within=WITHIN_S)
         ours = identity(leader)
         leader.kill()
     assert len(marked(mark)) == 1
