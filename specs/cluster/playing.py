@@ -7,6 +7,8 @@ import time
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
+from specs.unit.inference_fleet.tunnel.awaited import Awaited
+
 from inference_fleet.auth import PeerTokens
 from inference_fleet.cluster import Owner
 from inference_fleet.frontend.peer_dial import PATH, SUBPROTOCOL, PeerDialer
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from blackstart.fleet import Fleet
-    from inference_fleet.tunnel import ClientCarrier, Session
+    from inference_fleet.tunnel import Session
 
 NAME = "frontend-played-by-a-spec"
 
@@ -53,7 +55,7 @@ async def peer_session(fleet: Fleet) -> AsyncIterator[Session]:
             await running
 
 
-async def peer_carrier(fleet: Fleet) -> ClientCarrier:
+async def peer_carrier(fleet: Fleet) -> Awaited:
     """The bare WebSocket of a peer link to replica 0, on which a spec may say anything."""
     token = _tokens(fleet).issue("frontend-0", now=time.time())
     carrier, _ = await dial_websocket(
@@ -62,7 +64,7 @@ async def peer_carrier(fleet: Fleet) -> ClientCarrier:
         headers={"Authorization": f"Bearer {token}"},
         timings=fleet.timings,
     )
-    return carrier
+    return Awaited(carrier)
 
 
 async def relay(fleet: Fleet, *, node: str, epoch: int, secret: str | None = None) -> Exception | None:

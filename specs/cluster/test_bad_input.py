@@ -13,6 +13,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from specs.unit.inference_fleet.tunnel.awaited import Awaited
 
 from blackstart.fleet.http import client_of, error_code
 from inference_fleet.frontend import bodies
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from blackstart.fleet import Fleet
-    from inference_fleet.tunnel import ClientCarrier
 
 RIGHT_TO_LEFT = "\u202etxet"
 DEEP = 10_000
@@ -293,7 +293,7 @@ async def _garbage(fleet: Fleet, garbage: bytes) -> None:
     await _until_closed(fleet, await peer_carrier(fleet), garbage)
 
 
-async def _until_closed(fleet: Fleet, carrier: ClientCarrier, said: bytes) -> bytes:
+async def _until_closed(fleet: Fleet, carrier: Awaited, said: bytes) -> bytes:
     """Say it on a carrier and give all that came back before the replica closed it."""
     timings, heard = fleet.timings, bytearray()
     try:
@@ -384,4 +384,4 @@ async def _tunnel(
         seen_epoch=seen_epoch,
         timings=fleet.timings,
     )
-    return dialled.epoch, await _until_closed(fleet, dialled.carrier, said)
+    return dialled.epoch, await _until_closed(fleet, Awaited(dialled.carrier), said)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from inference_fleet.tunnel.dial import MAX_MESSAGE_BYTES
-from inference_fleet.tunnel.frontend import AbortableWebSocketProtocol
+from inference_fleet.tunnel.frontend import TakeoverWebSocketProtocol
 
 if TYPE_CHECKING:
     import asyncio
@@ -123,8 +123,8 @@ def guarded_http(*, header_s: float) -> type[GuardedHttp]:
     return type("GuardedHttp", (GuardedHttp,), {"header_s": header_s, "silent": set()})
 
 
-class TunnelWebSocket(AbortableWebSocketProtocol):
-    """WebSockets whose route can drop the transport, and whose refusal before the upgrade is no error."""
+class TunnelWebSocket(TakeoverWebSocketProtocol):
+    """WebSockets whose route can drop the transport or have it, and whose refusal before the upgrade is no error."""
 
     def data_received(self, data: bytes) -> None:
         """Hang up on a handshake with more or longer headers than the library reads: uvicorn would wait for ever."""

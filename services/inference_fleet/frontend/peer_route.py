@@ -13,10 +13,13 @@ from inference_fleet.frontend.errors import ApiError
 from inference_fleet.frontend.handshakes import admit, deny, handshake
 from inference_fleet.frontend.peer_dial import PATH, SUBPROTOCOL
 from inference_fleet.telemetry.logs import bound
-from inference_fleet.tunnel.frontend import AsgiCarrier
+from inference_fleet.tunnel.frontend import AsgiCarrier, carrier_of
 
 if TYPE_CHECKING:
     from starlette.websockets import WebSocket
+
+    from inference_fleet.frontend.replica import Replica
+    from inference_fleet.tunnel import Carrier, DirectCarrier
 
 _log = logging.getLogger(__name__)
 
@@ -30,14 +33,23 @@ async def peer(websocket: WebSocket) -> None:
             origin = _origin(websocket)
             admit(websocket, replica, SUBPROTOCOL)
             await websocket.accept(SUBPROTOCOL)
+            carrier = carrier_of(websocket, stall_s=replica.settings.timings.write_stall_s)
     except ApiError as error:
         refused = error
     else:
         with bound(peer=origin):
-            ending = await replica.peer_server.serve(AsgiCarrier(websocket), peer=origin)
-            _log.info("peer link ended: %s", ending.cause)
+            serving = _serve(replica, carrier, origin)
+            if isinstance(carrier, AsgiCarrier):
+                await serving
+            else:
+                replica.adopted.start(serving, name=f"peer link of {origin}")
         return
     await deny(websocket, refused)
+
+
+async def _serve(replica: Replica, carrier: Carrier | DirectCarrier, origin: str) -> None:
+    ending = await replica.peer_server.serve(carrier, peer=origin)
+    _log.info("peer link ended: %s", ending.cause)
 
 
 def _origin(websocket: WebSocket) -> str:

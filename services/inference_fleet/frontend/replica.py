@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from inference_fleet.auth import Accounts, ApiKeys, Limiter, Passwords, PeerTokens, load_hmac_secret
 from inference_fleet.cluster import Membership, Presence, Registry, UndialableAddress, discover_address
+from inference_fleet.frontend.adopted import Adopted
 from inference_fleet.frontend.handshakes import Handshakes
 from inference_fleet.frontend.inflight import InFlight
 from inference_fleet.frontend.peer_dial import PeerDialer
@@ -97,6 +98,7 @@ class Replica:
         self.reaper = Reaper(db, instance_id=settings.instance_id)
         self.in_flight = InFlight()
         self.handshakes = Handshakes()
+        self.adopted = Adopted()
         self.ready = False
         self._beat_at = time.monotonic()
         self.failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
@@ -182,7 +184,8 @@ async def open_replica(settings: FrontendSettings, *, port: int) -> AsyncIterato
         loops.add_done_callback(lambda task: _report(replica, task))
         replica.ready = True
         try:
-            yield replica
+            async with replica.adopted.owned():
+                yield replica
         finally:
             replica.ready = False
             loops.cancel()

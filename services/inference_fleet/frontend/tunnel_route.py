@@ -30,7 +30,7 @@ from inference_fleet.route import HeldSession
 from inference_fleet.store import DatabaseUnavailable
 from inference_fleet.telemetry.logs import bound
 from inference_fleet.tunnel import Session
-from inference_fleet.tunnel.frontend import AsgiCarrier
+from inference_fleet.tunnel.frontend import AsgiCarrier, carrier_of
 
 if TYPE_CHECKING:
     from starlette.websockets import WebSocket
@@ -87,27 +87,40 @@ async def _serve(websocket: WebSocket, replica: Replica, claim: Claim, *, boot_i
             claim.superseded.boot_id,
             claim.superseded.owner,
         )
+    timings = replica.settings.timings
     try:
         await websocket.accept(SUBPROTOCOL, headers=[(b"x-blackstart-epoch", str(epoch).encode())])
-        carrier = AsgiCarrier(websocket)
-        session = Session(carrier, client=False, timings=replica.settings.timings, name=f"node {node_id}")
-        held = HeldSession(
-            session=session,
-            epoch=epoch,
-            boot_id=boot_id,
-            credential_version=version,
-            claimed_at=time.monotonic(),
-        )
+        carrier = carrier_of(websocket, stall_s=timings.write_stall_s)
+    except BaseException as error:
+        await _release(replica, node_id, epoch)
+        if not isinstance(error, WebSocketDisconnect):
+            raise
+        _log.info("the worker left before its tunnel was up")
+        return
+    held = HeldSession(
+        session=Session(carrier, client=False, timings=timings, name=f"node {node_id}"),
+        epoch=epoch,
+        boot_id=boot_id,
+        credential_version=version,
+        claimed_at=time.monotonic(),
+    )
+    holding = _hold(replica, node_id, held, path=carrier.path)
+    if isinstance(carrier, AsgiCarrier):
+        await holding
+    else:  # nothing of the request is needed any more: its task and all its objects end here
+        replica.adopted.start(holding, name=f"tunnel of node {node_id} epoch {epoch}")
+
+
+async def _hold(replica: Replica, node_id: str, held: HeldSession, *, path: str) -> None:
+    try:
         async with asyncio.TaskGroup() as group:
             arrived = group.create_task(_arrived(replica, node_id))
-            with replica.metrics.tunnel_carrier.labels(carrier.path).track_inprogress():
+            with replica.metrics.tunnel_carrier.labels(path).track_inprogress():
                 ending = await replica.table.hold(node_id, held)
             arrived.cancel()
         _log.info("tunnel ended: %s", ending.cause)
-    except WebSocketDisconnect:
-        _log.info("the worker left before its tunnel was up")
     finally:
-        await _release(replica, node_id, epoch)
+        await _release(replica, node_id, held.epoch)
 
 
 async def _arrived(replica: Replica, node_id: str) -> None:

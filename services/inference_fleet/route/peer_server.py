@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from inference_fleet.route.table import SessionTable
     from inference_fleet.settings import Timings
     from inference_fleet.telemetry.metrics import Metrics
-    from inference_fleet.tunnel import Carrier, Ending, Stream, StreamRequest
+    from inference_fleet.tunnel import Carrier, DirectCarrier, Ending, Stream, StreamRequest
 
 _log = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class PeerServer:
         self._metrics = metrics
         self._sessions: set[Session] = set()
 
-    async def serve(self, carrier: Carrier, *, peer: str) -> Ending:
+    async def serve(self, carrier: Carrier | DirectCarrier, *, peer: str) -> Ending:
         """Drive one accepted link, whose token said it is `peer`, to its end."""
         session = Session(
             carrier,

@@ -3,8 +3,9 @@
 What only one side needs is in `tunnel.frontend` and `tunnel.worker`; this package imports neither.
 """
 
-from inference_fleet.tunnel.carrier import Carrier
-from inference_fleet.tunnel.dial import ClientCarrier, DialFailed, DialRefused, dial_websocket
+from inference_fleet.tunnel.carrier import Carrier, DirectCarrier
+from inference_fleet.tunnel.dial import DialFailed, DialRefused, dial_websocket
+from inference_fleet.tunnel.direct import DirectWebSocket
 from inference_fleet.tunnel.errors import (
     DeadlineExpired,
     Ending,
@@ -37,10 +38,11 @@ __all__ = [
     "TAG_BACKEND",
     "TAG_HTTP",
     "Carrier",
-    "ClientCarrier",
     "DeadlineExpired",
     "DialFailed",
     "DialRefused",
+    "DirectCarrier",
+    "DirectWebSocket",
     "Ending",
     "FrameMalformed",
     "HandshakeBroken",

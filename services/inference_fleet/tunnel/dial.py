@@ -5,21 +5,21 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from websockets.asyncio.client import connect
-from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, WebSocketException
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import InvalidHandshake, InvalidStatus, WebSocketException
+from websockets.protocol import State
 from websockets.typing import Subprotocol
+
+from inference_fleet.tunnel.direct import DirectWebSocket
 
 if TYPE_CHECKING:
     import ssl as ssl_module
     from collections.abc import Mapping
 
-    from websockets.asyncio.client import ClientConnection
-
     from inference_fleet.settings import Timings
 
 MAX_MESSAGE_BYTES: Final = 4 * 1024 * 1024
 _BODY_LIMIT: Final = 2048
-_WRITE_HIGH_BYTES: Final = 128 * 1024
 _log = logging.getLogger(__name__)
 
 
@@ -38,36 +38,37 @@ class DialRefused(ConnectionError):
         super().__init__(f"{url} answered the dial with HTTP {status}: {body}".rstrip(": "))
 
 
-class ClientCarrier:
-    """A dialled WebSocket as a carrier."""
+class _Handshake(ClientConnection):
+    """Hears the answer to the handshake and not a byte more: what follows is the session's."""
 
-    path = "client"
+    _seen = b""
+    _answered = False
+    early = b""
 
-    def __init__(self, connection: ClientConnection) -> None:
-        self._connection = connection
+    def data_received(self, data: bytes) -> None:
+        """Feed the library up to the end of the headers; after an upgrade hold back the rest and stop reading."""
+        if self._upgraded():
+            self.early += data
+            return
+        if self._answered:
+            super().data_received(data)  # the body of a refusal
+            return
+        whole = self._seen + data
+        end = whole.find(b"\r\n\r\n")
+        if end < 0:
+            self._seen = whole[-3:]
+            super().data_received(data)
+            return
+        self._answered = True
+        cut = end + 4 - len(self._seen)
+        super().data_received(data[:cut])
+        if self._upgraded():
+            self.transport.pause_reading()
+        if data[cut:]:
+            self.data_received(data[cut:])
 
-    async def receive(self) -> bytes | None:
-        """The next message's bytes; whether they are yamux is the session's to say, a text message's too."""
-        try:
-            message = await self._connection.recv(decode=False)
-        except ConnectionClosed:
-            return None
-        return message
-
-    async def send(self, data: bytes) -> None:
-        """One binary message; waits for the transport to take it."""
-        try:
-            await self._connection.send(data)
-        except ConnectionClosed as error:
-            raise ConnectionResetError(f"the WebSocket is closed: {error}") from None
-
-    async def close(self, code: int = 1000, reason: str = "") -> None:
-        """The closing handshake, bounded by the connection's own close timeout."""
-        await self._connection.close(code, reason[:100])
-
-    def abort(self) -> None:
-        """Drop the TCP connection."""
-        self._connection.transport.abort()
+    def _upgraded(self) -> bool:
+        return self.protocol.state is State.OPEN
 
 
 class _Connect(connect):
@@ -83,7 +84,7 @@ async def dial_websocket(
     headers: Mapping[str, str],
     timings: Timings,
     ssl: ssl_module.SSLContext | None = None,
-) -> tuple[ClientCarrier, Mapping[str, str]]:
+) -> tuple[DirectWebSocket, Mapping[str, str]]:
     """Dial `ws(s)://` (or `http(s)://`) `url` and give the carrier and the headers of the 101.
 
     Compression and the library's own keepalive are off: the payload is not ours to compress and the session
@@ -95,6 +96,7 @@ async def dial_websocket(
     try:
         connection = await _Connect(
             address,
+            create_connection=_Handshake,
             subprotocols=[Subprotocol(subprotocol)],
             additional_headers=dict(headers),
             compression=None,
@@ -102,8 +104,6 @@ async def dial_websocket(
             close_timeout=timings.keepalive_timeout_s,
             ping_interval=None,
             ping_timeout=None,
-            max_size=MAX_MESSAGE_BYTES,
-            write_limit=_WRITE_HIGH_BYTES,
             **extra,
         )
     except InvalidStatus as error:
@@ -122,7 +122,17 @@ async def dial_websocket(
     if connection.subprotocol != subprotocol:
         connection.transport.abort()
         raise DialFailed(f"{url} speaks {connection.subprotocol or 'no subprotocol'}, not {subprotocol}")
-    return ClientCarrier(connection), {name.lower(): value for name, value in response_headers.items()}
+    assert isinstance(connection, _Handshake)
+    if connection.connection_lost_waiter.done():
+        raise DialFailed(f"{url} closed the connection right after its upgrade")
+    carrier = DirectWebSocket(
+        connection.transport,
+        client=True,
+        path="client",
+        stall_s=timings.write_stall_s,
+        early=connection.early,
+    )
+    return carrier, {name.lower(): value for name, value in response_headers.items()}
 
 
 def _seconds(value: str | None) -> float | None:

@@ -1,14 +1,18 @@
-"""`python -m inference_fleet.tunnel.echo`: a bare yamux end over TCP that echoes every stream, for foreign peers."""
+"""`python -m inference_fleet.tunnel.echo`: a bare yamux end over TCP that echoes every stream, for foreign peers.
+
+It leaves as a replica does: go-away first, then it waits for the streams that run. `BLACKSTART_TIMINGS` and
+`BLACKSTART_TIMING_<NAME>_S` hold.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import os
 import signal
 import sys
 from typing import TYPE_CHECKING
 
-from inference_fleet.settings import Timings
+from inference_fleet.settings import Deadline, SettingsError, Timings
 from inference_fleet.settings.commands import BAD_INPUT, Arguments, complain
 from inference_fleet.tunnel.session import Session
 from inference_fleet.tunnel.tcp import TcpCarrier
@@ -16,6 +20,7 @@ from inference_fleet.tunnel.tcp import TcpCarrier
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from inference_fleet.tunnel.errors import Ending
     from inference_fleet.tunnel.stream import Stream
 
 _OK, _FAILED = 0, 1
@@ -56,7 +61,7 @@ class _BadInputError(ValueError):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run until SIGTERM or Ctrl-C (status 0), or, as a client, until the session ends."""
+    """Run until SIGTERM or Ctrl-C (status 0, after the last stream), or, as a client, until the session ends."""
     parser = Arguments(
         prog="python -m inference_fleet.tunnel.echo",
         description="A bare yamux end over TCP that echoes every stream its peer opens.",
@@ -71,8 +76,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     try:
         host, port = _address(options.tcp, role=options.role)
-        return asyncio.run(_run(options.role, host, port))
-    except _BadInputError as error:
+        return asyncio.run(_run(options.role, host, port, Timings.from_environ(os.environ)))
+    except (_BadInputError, SettingsError) as error:
         return complain(str(error), BAD_INPUT)
     except OSError as error:
         return complain(f"tcp={options.tcp}: {error}; try: another address, or start the peer", _FAILED)
@@ -88,63 +93,60 @@ def _address(text: str, *, role: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-async def _run(role: str, host: str, port: int) -> int:
+async def _run(role: str, host: str, port: int, timings: Timings) -> int:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     if role == "server":
-        return await _listen(host, port, stop)
-    return await _connect(host, port, stop)
+        return await _listen(host, port, timings, stop)
+    return await _connect(host, port, timings, stop)
 
 
-async def _listen(host: str, port: int, stop: asyncio.Event) -> int:
+async def _listen(host: str, port: int, timings: Timings, stop: asyncio.Event) -> int:
+    sessions: set[asyncio.Task[None]] = set()
+
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        session = _session(TcpCarrier(reader, writer), client=False)
-        with contextlib.suppress(asyncio.CancelledError):  # the server is closing and cancels what it serves
-            _say(f"session over: {(await session.run()).cause}")
-
-    tasks: set[asyncio.Task[None]] = set()
+        ending = await _drive(TcpCarrier(reader, writer), client=False, timings=timings, stop=stop)
+        _say(f"session over: {ending.cause}")
 
     def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.ensure_future(serve(reader, writer))
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
+        sessions.add(task)
+        task.add_done_callback(sessions.discard)
 
     server = await asyncio.start_server(accepted, host, port)
     bound = server.sockets[0].getsockname()
     _say(f"listening on {bound[0]}:{bound[1]}")
-    try:
-        await stop.wait()
-    finally:
-        server.close()
-        for task in list(tasks):
-            task.cancel()
-        await asyncio.gather(*tasks)
+    await stop.wait()
+    server.close()
+    await asyncio.gather(*sessions)
     return _OK
 
 
-async def _connect(host: str, port: int, stop: asyncio.Event) -> int:
-    timings = Timings.production()
+async def _connect(host: str, port: int, timings: Timings, stop: asyncio.Event) -> int:
     async with asyncio.timeout(timings.handshake_s):
         reader, writer = await asyncio.open_connection(host, port)
-    session = _session(TcpCarrier(reader, writer), client=True)
     _say(f"connected to {host}:{port}")
-    run = asyncio.ensure_future(session.run())
-    stopped = asyncio.ensure_future(stop.wait())
-    await asyncio.wait({run, stopped}, return_when=asyncio.FIRST_COMPLETED)
-    if not run.done():
-        await session.close()
-    stopped.cancel()
-    ending = await run
+    ending = await _drive(TcpCarrier(reader, writer), client=True, timings=timings, stop=stop)
     _say(f"session over: {ending.cause}")
     return (
         _OK if ending.clean or stop.is_set() or ending.cause == "the peer closed the connection" else _FAILED
     )
 
 
-def _session(carrier: TcpCarrier, *, client: bool) -> Session:
-    return Session(carrier, client=client, timings=Timings.production(), on_stream=echo_stream)
+async def _drive(carrier: TcpCarrier, *, client: bool, timings: Timings, stop: asyncio.Event) -> Ending:
+    """One session to its end; once asked to stop it goes away and gives its streams `drain_wait_s`."""
+    session = Session(carrier, client=client, timings=timings, on_stream=echo_stream)
+    run = asyncio.ensure_future(session.run())
+    stopped = asyncio.ensure_future(stop.wait())
+    await asyncio.wait({run, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
+    if not run.done():
+        session.go_away("asked to stop")
+        await session.drained(Deadline.after(timings.drain_wait_s))
+        await session.close()
+    return await run
 
 
 def _say(text: str) -> None:

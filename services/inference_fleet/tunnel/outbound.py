@@ -1,9 +1,14 @@
-"""The sending half of a session: one writer, one bounded backlog, frames in the order the core says."""
+"""The sending half of a session: one bounded backlog, frames in the order the core says.
+
+Over an awaited carrier one writer task sends; over a direct one whoever brings something to send also sends it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Final
+
+from inference_fleet.tunnel.carrier import DirectCarrier
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,12 +28,21 @@ class Outbound:
     """Sends whenever the core has something to send. Nobody waits on it: it is only woken."""
 
     def __init__(
-        self, mux: Mux, streams: Mapping[int, Stream], carrier: Carrier, *, stall_s: float, backlog_limit: int
+        self,
+        mux: Mux,
+        streams: Mapping[int, Stream],
+        carrier: Carrier | DirectCarrier,
+        *,
+        stall_s: float,
+        backlog_limit: int,
     ) -> None:
         """`streams` is the session's own table; `backlog_limit` bounds all payload that waits."""
         self._mux = mux
         self._streams = streams
-        self._carrier = carrier
+        self._carrier = None if isinstance(carrier, DirectCarrier) else carrier
+        self._direct = carrier if isinstance(carrier, DirectCarrier) else None
+        self._held = True
+        self._pumping = False
         self._stall_s = stall_s
         self._backlog_limit = backlog_limit
         self._backlog = 0
@@ -43,7 +57,24 @@ class Outbound:
 
     def wake(self) -> None:
         """There may be something to send."""
-        self._work.set()
+        if self._direct is None:
+            self._work.set()
+        elif not self._held:
+            self._pump(self._direct)
+
+    def hold(self) -> None:
+        """Collect what is to be sent until `let_go`, so that one read is answered by one write."""
+        self._held = True
+
+    def let_go(self) -> None:
+        """Send what was collected and everything from now on as it comes."""
+        self._held = False
+        self.wake()
+
+    def stop(self) -> None:
+        """Nothing goes out any more."""
+        self._over = self._held = True
+        self._quiet.set()
 
     def has_room(self, length: int) -> bool:
         """Whether `length` more bytes stay within the backlog's bound."""
@@ -57,7 +88,7 @@ class Outbound:
     def add(self, length: int) -> None:
         """More bytes wait."""
         self._backlog += length
-        self._work.set()
+        self.wake()
 
     def discard(self, length: int) -> None:
         """Bytes of a stream that ended will never go."""
@@ -69,8 +100,8 @@ class Outbound:
             while True:
                 await self._work.wait()
                 self._work.clear()
-                while batch := self._gather():
-                    await self._send(batch)
+                while parts := self._gather():
+                    await self._send(b"".join(parts))
                 self._quiet.set()
         finally:
             self._over = True
@@ -80,10 +111,26 @@ class Outbound:
         """Wait until everything that can go has gone to the carrier, or the writer has ended."""
         if not self._over:
             self._quiet.clear()
-            self._work.set()
+            self.let_go()
             await self._quiet.wait()
 
+    def _pump(self, direct: DirectCarrier) -> None:
+        """Write until nothing is left or the transport is full; a frame that makes its writer write is not entered twice."""
+        if self._pumping or self._over:
+            return
+        self._pumping = True
+        try:
+            while direct.can_write:
+                parts = self._gather()
+                if not parts:
+                    self._quiet.set()
+                    return
+                direct.write(parts)
+        finally:
+            self._pumping = False
+
     async def _send(self, batch: bytes) -> None:
+        assert self._carrier is not None, "a direct carrier is pumped"
         try:
             async with asyncio.timeout(self._stall_s):
                 await self._carrier.send(batch)
@@ -92,7 +139,7 @@ class Outbound:
                 f"the peer stopped reading: a write did not finish in {self._stall_s:g} s"
             ) from None
 
-    def _gather(self) -> bytes:
+    def _gather(self) -> list[bytes | memoryview]:
         parts: list[bytes | memoryview] = []
         size = 0
         while size < _BATCH_BYTES and (frame := self._mux.next_outgoing()) is not None:
@@ -105,4 +152,4 @@ class Outbound:
                     stream.take(frame.length, parts)
                 if frame.final:
                     stream.fin_sent()
-        return b"".join(parts)
+        return parts

@@ -11,7 +11,10 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from inference_fleet.tunnel.carrier import DirectCarrier
 from inference_fleet.tunnel.errors import Ending, SessionDead, StreamReset
+from inference_fleet.tunnel.handlers import Handlers
+from inference_fleet.tunnel.inbound import Inbound
 from inference_fleet.tunnel.keepalive import Keepalive
 from inference_fleet.tunnel.outbound import Outbound, WriteStalled
 from inference_fleet.tunnel.stream import Stream, reset_by_peer
@@ -38,7 +41,7 @@ class Session:
 
     def __init__(
         self,
-        carrier: Carrier,
+        carrier: Carrier | DirectCarrier,
         *,
         client: bool,
         timings: Timings,
@@ -52,11 +55,9 @@ class Session:
         self._carrier = carrier
         self._timings = timings
         self._limits = limits or Limits()
-        self._on_stream = on_stream
         self._mux = Mux(client=client, limits=self._limits, accepting=on_stream is not None)
         self._streams: dict[int, Stream] = {}
         self._group: asyncio.TaskGroup | None = None
-        self._handlers: set[asyncio.Task[None]] = set()
         self._out = Outbound(
             self._mux,
             self._streams,
@@ -64,6 +65,8 @@ class Session:
             stall_s=timings.write_stall_s,
             backlog_limit=self._limits.session_backlog,
         )
+        self._in = Inbound(self._mux, self._streams, tell=self._on_event, over=self._is_over)
+        self._handlers = Handlers(on_stream, name=self.name)
         self._empty = asyncio.Event()
         self._empty.set()
         self._leaving = asyncio.Event()
@@ -148,19 +151,25 @@ class Session:
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
+                parts = (
+                    [self._pulse] if isinstance(self._carrier, DirectCarrier) else [self._pulse, self._read]
+                )
                 tasks = [
                     group.create_task(self._fenced(part), name=f"tunnel {self.name} {part.__name__}")
-                    for part in (self._read, self._pulse)
+                    for part in parts
                 ]
-                writer = group.create_task(self._fenced(self._out.run), name=f"tunnel {self.name} write")
+                writer = self._begin_writing(group)
                 await self._over.wait()
                 for task in tasks:
                     task.cancel()
                 closed = await self._say_goodbye()
-                writer.cancel()
+                if writer is not None:
+                    writer.cancel()
+                self._out.stop()
                 if not closed:
                     self._carrier.abort()
-                await self._settle_handlers()
+                clean = self._ending is not None and self._ending.clean
+                await self._handlers.settle(self._timings.stream_linger_s if clean else 0)
         except BaseException:
             self._end(Ending(clean=False, cause="aborted here"))
             self._carrier.abort()
@@ -172,15 +181,19 @@ class Session:
 
     # ---- what streams ask (StreamHost)
 
-    def stream_wrote(self, stream: Stream, length: int) -> bool:
-        """Take `length` more bytes into the backlog, or reset the stream that would break its bound."""
-        if not self._out.has_room(length):
-            self._guarded(self._mux.reset, stream.id)
-            stream.ended(StreamReset(f"stream {stream.id}: {self._out.full}"))
-            return False
+    def stream_admits(self, stream: Stream, length: int) -> bool:
+        """Whether `length` more bytes fit into the backlog; the stream that would break its bound is reset."""
+        if self._out.has_room(length):
+            return True
+        self._guarded(self._mux.reset, stream.id)
+        stream.ended(StreamReset(f"stream {stream.id}: {self._out.full}"))
+        self._out.wake()
+        return False
+
+    def stream_wrote(self, stream: Stream, length: int) -> None:
+        """`length` more bytes wait in the stream's outbox."""
         self._mux.offer(stream.id, length)
         self._out.add(length)
-        return True
 
     def stream_finished(self, stream: Stream) -> None:
         """FIN after the stream's data."""
@@ -216,41 +229,60 @@ class Session:
     # ---- reading
 
     async def _read(self) -> None:
+        assert not isinstance(self._carrier, DirectCarrier), "a direct carrier tells by itself"
         while True:
             message = await self._carrier.receive()
             if message is None:
-                self._end(
-                    Ending(
-                        clean=not self._streams and not self.connected, cause="the peer closed the connection"
-                    )
-                )
+                self._closed_by_peer()
                 return
             self._keepalive.heard(time.monotonic())
-            self._feed(memoryview(message))
+            self._in.feed(memoryview(message), b"")
+            self._out.wake()
             if self._over.is_set():
                 return
 
-    def _feed(self, message: memoryview) -> None:
-        mux, at, end = self._mux, 0, len(message)
-        now = time.monotonic()
-        while at < end and not self._over.is_set():
-            due = mux.header_due
-            if due:
-                piece = message[at : at + due]
-                at += len(piece)
-                events = mux.receive_header(piece, now)
-            else:
-                piece = message[at : at + mux.payload_due]
-                at += len(piece)
-                stream = self._streams.get(mux.payload_stream)
-                if stream is not None:
-                    stream.deliver(piece)
-                if self._over.is_set():
-                    return
-                events = mux.receive_payload(len(piece))
-            for event in events:
-                self._on_event(event)
+    def _is_over(self) -> bool:
+        return self._over.is_set()
+
+    def _closed_by_peer(self) -> None:
+        clean = not self._streams and not self.connected
+        self._end(Ending(clean=clean, cause="the peer closed the connection"))
+
+    # ---- what a direct carrier tells (Receiver)
+
+    def received(self, data: memoryview, key: bytes) -> None:
+        """Bytes came."""
+        if self._is_over():
+            return
+        self._keepalive.heard(time.monotonic())
+        self._out.hold()
+        try:
+            self._in.feed(data, key)
+        except Exception as error:  # noqa: BLE001  # named in the ending, as of every part of the session
+            self._failed(error)
+
+    def received_all(self) -> None:
+        """One read was told."""
+        self._out.let_go()
+
+    def writable(self) -> None:
+        """The transport takes bytes again."""
         self._out.wake()
+
+    def carrier_lost(self, why: Exception | None) -> None:
+        """Nothing comes and nothing goes any more."""
+        self._out.stop()
+        if why is None:
+            self._closed_by_peer()
+        else:
+            self._failed(why)
+
+    def _begin_writing(self, group: asyncio.TaskGroup) -> asyncio.Task[None] | None:
+        if isinstance(self._carrier, DirectCarrier):
+            self._carrier.attach(self)
+            self._out.let_go()
+            return None
+        return group.create_task(self._fenced(self._out.run), name=f"tunnel {self.name} write")
 
     def _on_event(self, event: Event) -> None:
         match event:
@@ -274,9 +306,7 @@ class Session:
     def _on_opened(self, stream_id: int) -> None:
         assert self._group is not None, "frames are read inside run()"
         self._mux.accept(stream_id)
-        task = self._group.create_task(self._serve(self._adopt(stream_id)))
-        self._handlers.add(task)
-        task.add_done_callback(self._handlers.discard)
+        self._handlers.serve(self._adopt(stream_id), self._group)
 
     def _on_gone_away(self, code: int) -> None:
         if code != GO_AWAY_NORMAL:
@@ -287,38 +317,16 @@ class Session:
         if not self._streams:
             self._end(Ending(clean=True, cause="the peer went away"), farewell=(_CLOSE_NORMAL, "went away"))
 
-    async def _serve(self, stream: Stream) -> None:
-        assert self._on_stream is not None
-        try:
-            await self._on_stream(stream)
-        except (SessionDead, StreamReset) as error:
-            _log.debug("tunnel %s: stream %d: %s", self.name, stream.id, error)
-        except Exception:  # noqa: BLE001  # a handler's bug ends its stream, never the session
-            _log.exception(
-                "tunnel %s: stream %d: its handler failed; the stream is reset", self.name, stream.id
-            )
-        finally:
-            if not stream.is_closing():
-                stream.abort()
-
     # ---- life and death
 
     async def _pulse(self) -> None:
-        while True:
-            now = time.monotonic()
-            pulse = self._keepalive.pulse(now)
-            if pulse.dead:
-                self._end(
-                    Ending(
-                        clean=False,
-                        cause=f"nothing came back within {self._timings.keepalive_timeout_s:g} s of a ping",
-                    )
-                )
-                return
+        while not (pulse := self._keepalive.pulse(now := time.monotonic())).dead:
             if pulse.ping:
                 self._mux.ping(now)
                 self._out.wake()
             await asyncio.sleep(pulse.wait_s)
+        timeout_s = self._timings.keepalive_timeout_s
+        self._end(Ending(clean=False, cause=f"nothing came back within {timeout_s:g} s of a ping"))
 
     async def _fenced(self, part: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run one part of the session; however it fails, the session ends with the name of that failure.
@@ -327,19 +335,25 @@ class Session:
         """
         try:
             await part()
-        except ProtocolError as error:
-            self._broken(error)
-        except WriteStalled as error:
-            self._end(Ending(clean=False, cause=str(error)))
-        except OSError as error:
-            self._end(Ending(clean=False, cause=f"the connection failed: {error}"))
         except Exception as error:  # noqa: BLE001  # logged, told to the peer and named in the ending
-            _log.exception("tunnel %s: the session failed", self.name)
-            self._mux.fail(GO_AWAY_INTERNAL)
-            self._end(
-                Ending(clean=False, cause=f"internal error: {error!r}"),
-                farewell=(_CLOSE_INTERNAL, "internal error"),
-            )
+            self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        """End the session by the name of what one of its parts met."""
+        match error:
+            case ProtocolError():
+                self._broken(error)
+            case WriteStalled():
+                self._end(Ending(clean=False, cause=str(error)))
+            case OSError():
+                self._end(Ending(clean=False, cause=f"the connection failed: {error}"))
+            case _:
+                _log.error("tunnel %s: the session failed", self.name, exc_info=error)
+                self._mux.fail(GO_AWAY_INTERNAL)
+                self._end(
+                    Ending(clean=False, cause=f"internal error: {error!r}"),
+                    farewell=(_CLOSE_INTERNAL, "internal error"),
+                )
 
     def _guarded(self, call: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R | None:
         """A command to the core from outside the session's own tasks; None when it ended the session."""
@@ -367,13 +381,6 @@ class Session:
         for stream in list(self._streams.values()):
             stream.ended(SessionDead(ending.cause))
         self._over.set()
-
-    async def _settle_handlers(self) -> None:
-        """After a clean end handlers may still pass on what came in; after any other they are cut."""
-        if self._handlers and self._ending is not None and self._ending.clean:
-            await asyncio.wait(self._handlers, timeout=self._timings.stream_linger_s)
-        for task in self._handlers:
-            task.cancel()
 
     async def _say_goodbye(self) -> bool:
         """Flush the go-away and close the carrier, as far as the peer still reads; whether it was all said."""

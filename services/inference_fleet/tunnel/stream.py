@@ -27,8 +27,11 @@ _ReadableBuffer = bytes | bytearray | memoryview
 class StreamHost(Protocol):
     """What a stream asks of its session."""
 
-    def stream_wrote(self, stream: Stream, length: int) -> bool:
-        """More bytes wait; False when the session's backlog is full and the stream must be reset."""
+    def stream_admits(self, stream: Stream, length: int) -> bool:
+        """Whether there is room for more bytes; when there is none the stream has been reset."""
+
+    def stream_wrote(self, stream: Stream, length: int) -> None:
+        """More bytes wait, and may be taken before this returns."""
 
     def stream_finished(self, stream: Stream) -> None:
         """FIN after what waits."""
@@ -171,10 +174,11 @@ class Stream(asyncio.Transport):
         if self.is_closing() or not data:
             return
         owned = data if isinstance(data, bytes) else bytes(data)
-        if not self._host.stream_wrote(self, len(owned)):
+        if not self._host.stream_admits(self, len(owned)):
             return
         self._outbox.append(memoryview(owned))
         self._outbox_bytes += len(owned)
+        self._host.stream_wrote(self, len(owned))
         self._pause_writing_if_full()
 
     def write_eof(self) -> None:
@@ -239,7 +243,7 @@ class Stream(asyncio.Transport):
             if self._fin_sent:
                 self.abort()
             return
-        owned = bytes(data)
+        owned = data if isinstance(data, bytes) else bytes(data)
         if self._protocol is None or self._reading_paused or self._inbox:
             self._inbox.append(owned)
             self._inbox_bytes += len(owned)

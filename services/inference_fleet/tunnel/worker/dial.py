@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
-from inference_fleet.tunnel.dial import ClientCarrier, DialFailed, dial_websocket
+from inference_fleet.tunnel.dial import DialFailed, dial_websocket
 
 if TYPE_CHECKING:
     import ssl as ssl_module
 
     from inference_fleet.settings import Timings
+    from inference_fleet.tunnel.direct import DirectWebSocket
 
 SUBPROTOCOL: Final = "blackstart.tunnel.v1"
 BOOT_HEADER: Final = "X-Blackstart-Boot"
@@ -23,7 +24,7 @@ EPOCH_HEADER: Final = "X-Blackstart-Epoch"
 class Dialled:
     """A tunnel that stands: its carrier, and the epoch under which the replica claimed this node."""
 
-    carrier: ClientCarrier
+    carrier: DirectWebSocket
     epoch: int
 
 

@@ -16,12 +16,12 @@ from .served import served
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from inference_fleet.tunnel import ClientCarrier
+    from inference_fleet.tunnel import DirectWebSocket
 
     from .served import Served
 
 
-async def knock(front: Served, token: str | None) -> ClientCarrier:
+async def knock(front: Served, token: str | None) -> DirectWebSocket:
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     carrier, _ = await dial_websocket(
         f"{front.url}/api/cluster/peer", subprotocol="blackstart.peer.v1", headers=headers, timings=TIMINGS

@@ -71,7 +71,7 @@ def test_the_claim_comes_before_the_upgrade_which_carries_its_epoch(url: str, tm
                 assert (node["presence"], node["owner"], node["epoch"]) == ("connected", "a", held.epoch)
                 assert (node["status"], node["address"], node["http_address"]) == ("healthy", "", "")
                 assert await front.metric("blackstart_tunnels") == 1
-                assert await front.metric('blackstart_tunnel_carrier{path="asgi"}') == 1
+                assert await front.metric('blackstart_tunnel_carrier{path="takeover"}') == 1
                 held_epoch, node_id = held.epoch, held.node_id
             await until(lambda: _owner(front, ""))
             async with tunnel(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -13,19 +13,35 @@ from starlette.routing import WebSocketRoute
 
 from inference_fleet.settings import Deadline, Timings
 from inference_fleet.tunnel import Ending, Session, dial_websocket
-from inference_fleet.tunnel.frontend import AsgiCarrier
+from inference_fleet.tunnel.frontend import AbortableWebSocketProtocol, TakeoverWebSocketProtocol, carrier_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
     from starlette.websockets import WebSocket
 
-    from inference_fleet.tunnel import Carrier, Limits, Stream
+    from inference_fleet.tunnel import Carrier, DirectCarrier, Limits, Stream
 
     OnStream = Callable[[Stream], Awaitable[None]]
 
 TIMINGS = Timings.drill()
 PROTOCOL = "blackstart.tunnel.v1"
+
+
+SERVERS = {"takeover": TakeoverWebSocketProtocol, "asgi": AbortableWebSocketProtocol}
+"""What a server offers, by the carrier that comes of it."""
+_offered = "takeover"
+
+
+@contextmanager
+def offering(path: str) -> Iterator[None]:
+    """Inside, servers offer what leads to this carrier."""
+    global _offered  # noqa: PLW0603  # the stories of one module run over both carriers without being told
+    before, _offered = _offered, path
+    try:
+        yield
+    finally:
+        _offered = before
 
 
 @dataclass
@@ -34,15 +50,15 @@ class Link:
 
     server: Session
     client: Session
-    client_carrier: Carrier
-    server_carrier: Carrier
+    client_carrier: Carrier | DirectCarrier
+    server_carrier: Carrier | DirectCarrier
     client_run: asyncio.Task[Ending]
     server_run: asyncio.Future[Ending]
 
 
 @dataclass
 class _Accepted:
-    session: asyncio.Future[tuple[Session, Carrier]] = field(
+    session: asyncio.Future[tuple[Session, Carrier | DirectCarrier]] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
     ending: asyncio.Future[Ending] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
@@ -57,6 +73,7 @@ async def serve(app: Starlette) -> AsyncIterator[str]:
         port=0,
         log_level="warning",
         lifespan="off",
+        ws=SERVERS[_offered],
         timeout_graceful_shutdown=max(1, int(TIMINGS.shutdown_s)),
     )
     server = uvicorn.Server(config)
@@ -83,7 +100,8 @@ async def linked(
 
     async def route(websocket: WebSocket) -> None:
         await websocket.accept(subprotocol=PROTOCOL)
-        carrier = AsgiCarrier(websocket)
+        carrier = carrier_of(websocket, stall_s=timings.write_stall_s)
+        assert carrier.path == _offered
         session = Session(
             carrier, client=False, timings=timings, limits=limits, on_stream=on_server_stream, name="front"
         )

@@ -14,6 +14,7 @@ from inference_fleet.tunnel.frontend import AbortableWebSocketProtocol, AsgiCarr
 from inference_fleet.tunnel.yamux import Mux
 from inference_fleet.tunnel.yamux.wire import DATA, SYN, pack
 
+from ..awaited import Awaited  # noqa: TID252  # specs share aids by folder
 from ..linked import PROTOCOL, TIMINGS, Collector, until, within  # noqa: TID252  # specs share aids by folder
 
 if TYPE_CHECKING:
@@ -149,9 +150,10 @@ def test_uvicorn_can_be_told_to_drop_the_transport_of_a_peer_that_is_gone() -> N
         server.lifespan = config.lifespan_class(config)
         await server.startup()
         port = server.servers[0].sockets[0].getsockname()[1]
-        carrier, _ = await dial_websocket(
+        dialled, _ = await dial_websocket(
             f"ws://127.0.0.1:{port}/tunnel", subprotocol=PROTOCOL, headers={}, timings=TIMINGS
         )
+        carrier = Awaited(dialled)
         (await accepted).abort()
         assert await within(carrier.receive()) is None
         await until(lambda: not server.server_state.connections)

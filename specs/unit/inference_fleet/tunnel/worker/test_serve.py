@@ -251,7 +251,7 @@ def test_its_own_timeout_and_its_own_cancellation_are_not_served(monkeypatch: py
         async with _worker(("127.0.0.1", 1)) as (both, _):
             asking = asyncio.create_task(request_stream(both.server, _request(), deadline=soon()))
             await within(connecting.wait())
-            (handler,) = both.client._handlers
+            (handler,) = both.client._handlers.tasks
             handler.cancel()
             with pytest.raises(StreamRefused) as caught:
                 await asking
@@ -273,7 +273,7 @@ def test_a_caller_that_hangs_up_while_the_worker_connects_leaves_nothing_behind(
             write_frame(stream, _request().encode())
             await until(lambda: bool(accepted))
             stream.abort()
-            await until(lambda: not both.client._handlers)
+            await until(lambda: not both.client._handlers.tasks)
             assert both.client.streams_open == 0
 
     asyncio.run(story())

@@ -1,0 +1,218 @@
+"""A WebSocket on the bare transport: what the connection's own handshake left, taken over by the session.
+
+The transport reads into one buffer that all connections of the process share, since each read is used up in the
+callback that brings it. What goes out is owned bytes: a transport may keep what it was given, never a view of a
+buffer that is written again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import socket
+import sys
+from typing import TYPE_CHECKING, Final
+
+from inference_fleet.tunnel.outbound import WriteStalled
+from inference_fleet.tunnel.websocket import (
+    CloseCode,
+    Closed,
+    FrameReader,
+    FramingError,
+    Opcode,
+    Piece,
+    Ping,
+    close_payload,
+    frame_head,
+    opened,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from inference_fleet.tunnel.carrier import Receiver
+
+READ_BYTES: Final = 256 * 1024
+WRITE_HIGH_BYTES: Final = 256 * 1024
+_UNSENT_LOW_BYTES: Final = 128 * 1024
+_BUFFER: Final = memoryview(bytearray(READ_BYTES))
+_log = logging.getLogger(__name__)
+
+
+class DirectWebSocket(asyncio.BufferedProtocol):
+    """A `DirectCarrier`. `client` is the side that dialled, which masks what it sends."""
+
+    def __init__(
+        self, transport: asyncio.Transport, *, client: bool, path: str, stall_s: float, early: bytes = b""
+    ) -> None:
+        """Takes the transport over at once and reads nothing before `attach`; `early` came with the handshake."""
+        self.path = path
+        self.can_write = True
+        self._transport = transport
+        self._client = client
+        self._stall_s = stall_s
+        self._early = early
+        self._frames = FrameReader(masked=not client)
+        self._receiver: Receiver | None = None
+        self._gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._why: Exception | None = None
+        self._closing = False
+        self._pong: bytes | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._unsent = 0
+        # a TLS transport copies into its own records; a plain one takes several buffers without joining them
+        self._joins = sys.version_info < (3, 12) or transport.get_extra_info("sslcontext") is not None
+        transport.pause_reading()
+        transport.set_protocol(self)
+        transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
+        if (sock := transport.get_extra_info("socket")) is not None:
+            # what waits in the kernel cannot be overtaken by anything; 25 is TCP_NOTSENT_LOWAT where Python lacks it
+            with contextlib.suppress(OSError):
+                sock.setsockopt(
+                    socket.IPPROTO_TCP, getattr(socket, "TCP_NOTSENT_LOWAT", 25), _UNSENT_LOW_BYTES
+                )
+
+    # ---- the session's side
+
+    def attach(self, receiver: Receiver) -> None:
+        """Begin to tell, first what came early."""
+        self._receiver = receiver
+        if self._gone.done():
+            receiver.carrier_lost(self._why)
+            return
+        if self._early:
+            early, self._early = self._early, b""
+            self._read(memoryview(early))
+        if not self._gone.done() and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def write(self, parts: Sequence[bytes | memoryview]) -> None:
+        """One binary message."""
+        self._send(Opcode.BINARY, parts)
+
+    async def close(self, code: int = CloseCode.NORMAL, reason: str = "") -> None:
+        """The closing handshake; the caller bounds it."""
+        if not self._closing and not self._transport.is_closing():
+            self._closing = True
+            self._send(Opcode.CLOSE, [close_payload(code, reason)])
+            self._transport.resume_reading()
+        await asyncio.shield(self._gone)
+
+    def abort(self) -> None:
+        """Drop the connection."""
+        self._transport.abort()
+
+    # ---- the transport's side
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """The shared buffer, whatever is hinted."""
+        del sizehint
+        return _BUFFER
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """A read."""
+        self._read(_BUFFER[:nbytes])
+
+    def eof_received(self) -> None:
+        """The peer closed without a goodbye; the transport closes itself."""
+
+    def pause_writing(self) -> None:
+        """Above high water: from here on the peer has to read."""
+        self.can_write = False
+        self._unsent = self._transport.get_write_buffer_size()
+        self._watch()
+
+    def resume_writing(self) -> None:
+        """Below low water."""
+        self.can_write = True
+        self._unwatch()
+        if self._pong is not None:
+            pong, self._pong = self._pong, None
+            self._send(Opcode.PONG, [pong])
+        if self._receiver is not None:
+            self._receiver.writable()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The end."""
+        self._unwatch()
+        self.can_write = False
+        self._why = self._why or exc
+        if not self._gone.done():
+            self._gone.set_result(None)
+        if self._receiver is not None:
+            self._receiver.carrier_lost(self._why)
+
+    # ---- inside
+
+    def _read(self, data: memoryview) -> None:
+        receiver = self._receiver
+        try:
+            for told in self._frames.receive(data):
+                if isinstance(told, Piece):
+                    if receiver is not None and not self._closing:
+                        receiver.received(told.data, told.key)
+                elif isinstance(told, Ping):
+                    self._answer(told.payload)
+                elif isinstance(told, Closed):
+                    self._end(told)
+                    break
+        except FramingError as error:
+            _log.warning("hanging up on a WebSocket peer: %s", error)
+            self._why = ConnectionAbortedError(f"the peer broke the WebSocket framing: {error}")
+            self._send(Opcode.CLOSE, [close_payload(error.code, str(error))])
+            self._transport.close()
+        if receiver is not None:
+            receiver.received_all()
+
+    def _answer(self, ping: bytes) -> None:
+        """To a peer that does not read its answers only the latest is kept (RFC 6455 5.5.3 lets us)."""
+        if self.can_write:
+            self._send(Opcode.PONG, [ping])
+        else:
+            self._pong = ping
+
+    def _end(self, told: Closed) -> None:
+        if not self._closing:
+            self._closing = True
+            code = CloseCode.NORMAL if told.code == CloseCode.NO_STATUS else told.code
+            self._send(Opcode.CLOSE, [close_payload(code, "")])
+        self._transport.close()
+
+    def _send(self, opcode: Opcode, parts: Sequence[bytes | memoryview]) -> None:
+        if self._transport.is_closing():
+            return
+        length = sum(len(part) for part in parts)
+        if self._client:
+            key = secrets.token_bytes(4)
+            body = parts[0] if len(parts) == 1 else b"".join(parts)
+            parts = [opened(memoryview(body), key)]
+        else:
+            key = b""
+        frame = [frame_head(opcode, length, key), *parts]
+        if self._joins:
+            self._transport.write(b"".join(frame))
+        else:
+            self._transport.writelines(frame)
+
+    def _watch(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._unwatch()
+        self._timer = loop.call_later(self._stall_s, self._judge)
+
+    def _unwatch(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _judge(self) -> None:
+        """A buffer that shrinks is a slow peer; one that does not is a peer that stopped reading."""
+        unsent = self._transport.get_write_buffer_size()
+        if unsent < self._unsent:
+            self._unsent = unsent
+            self._watch()
+            return
+        self._timer = None
+        self._why = WriteStalled(f"the peer stopped reading: nothing went out in {self._stall_s:g} s")
+        self._transport.abort()

@@ -1,0 +1,230 @@
+"""The carrier on the bare transport, against a peer that says exactly what a spec wants, byte for byte."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from inference_fleet.tunnel import DirectWebSocket, Session
+from inference_fleet.tunnel.outbound import WriteStalled
+from inference_fleet.tunnel.websocket import CloseCode, Opcode, close_payload, frame_head, opened
+
+from .awaited import Awaited
+from .linked import TIMINGS, until, within
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+KEY = b"\x11\x22\x33\x44"
+SOON_S = TIMINGS.write_stall_s / 20
+
+
+class Peer:
+    """The client's side of a connection, in raw bytes; it reads when it is told to and not before."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._loop = asyncio.get_running_loop()
+
+    async def put(self, data: bytes) -> None:
+        await within(self._loop.sock_sendall(self._sock, data))
+
+    async def say(self, opcode: Opcode, payload: bytes) -> None:
+        await self.put(frame_head(opcode, len(payload), KEY) + opened(memoryview(payload), KEY))
+
+    async def take(self, most: int) -> bytes:
+        taken = await within(self._loop.sock_recv(self._sock, most))
+        assert isinstance(taken, bytes)
+        return taken
+
+    async def hear(self, opcode: Opcode, payload: bytes) -> None:
+        expected, heard = frame_head(opcode, len(payload)) + payload, b""
+        while len(heard) < len(expected):
+            piece = await self.take(len(expected) - len(heard))
+            assert piece, f"the connection ended after {heard!r}"
+            heard += piece
+        assert heard == expected
+
+
+@asynccontextmanager
+async def connected(
+    *, early: bytes = b"", stall_s: float = TIMINGS.write_stall_s
+) -> AsyncIterator[tuple[Peer, DirectWebSocket]]:
+    """A peer and the accepting side's carrier, as if its handshake were over."""
+    ours, theirs = socket.socketpair()
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.create_connection(asyncio.Protocol, sock=ours)
+    carrier = DirectWebSocket(transport, client=False, path="takeover", stall_s=stall_s, early=early)
+    theirs.setblocking(False)
+    with theirs:
+        try:
+            yield Peer(theirs), carrier
+        finally:
+            carrier.abort()
+
+
+def test_nothing_is_lost_that_came_before_the_session_was_there() -> None:
+    async def story() -> None:
+        early = frame_head(Opcode.BINARY, 3, KEY) + opened(memoryview(b"abc"), KEY)
+        async with connected(early=early[:5]) as (peer, carrier):
+            await peer.put(early[5:])
+            await peer.say(Opcode.BINARY, b"def")
+            awaited = Awaited(carrier)
+            heard = b""
+            while len(heard) < 6:
+                piece = await within(awaited.receive())
+                assert isinstance(piece, bytes)
+                heard += piece
+            assert heard == b"abcdef"
+
+    asyncio.run(story())
+
+
+def test_a_connection_that_was_lost_before_the_session_came_is_told_to_it() -> None:
+    async def story() -> None:
+        async with connected() as (_, carrier):
+            carrier.abort()
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            assert await within(Awaited(carrier).receive()) is None
+
+    asyncio.run(story())
+
+
+def test_a_ping_is_answered_with_its_payload() -> None:
+    async def story() -> None:
+        async with connected() as (peer, carrier):
+            Awaited(carrier)
+            await peer.say(Opcode.PING, b"are you there")
+            await peer.hear(Opcode.PONG, b"are you there")
+
+    asyncio.run(story())
+
+
+@pytest.mark.holds("T-13")
+def test_a_peer_that_pings_and_never_reads_costs_one_answer() -> None:
+    async def story() -> None:
+        async with connected(stall_s=TIMINGS.request_s) as (peer, carrier):
+            Awaited(carrier)
+            while carrier.can_write:
+                carrier.write([bytes(64 * 1024)])
+            full = carrier._transport.get_write_buffer_size()
+            for number in range(1000):
+                await peer.say(Opcode.PING, b"%d" % number)
+            await peer.say(Opcode.PING, b"the last")
+            await until(lambda: carrier._pong == b"the last")
+            assert carrier._transport.get_write_buffer_size() == full, (
+                "answers piled up behind a peer that reads nothing"
+            )
+
+            async def read_on() -> None:
+                heard = b""
+                while not heard.endswith(frame_head(Opcode.PONG, 8) + b"the last"):
+                    heard = heard[-64:] + await peer.take(1 << 20)
+
+            await within(read_on())  # the control: once it reads, the latest is answered
+
+    asyncio.run(story())
+
+
+def test_a_peer_that_says_goodbye_is_answered_and_the_end_is_an_orderly_one() -> None:
+    async def story() -> None:
+        async with connected() as (peer, carrier):
+            awaited = Awaited(carrier)
+            await peer.say(Opcode.CLOSE, close_payload(1001, "moving"))
+            await peer.hear(Opcode.CLOSE, close_payload(1001, ""))
+            assert await peer.take(1) == b""
+            assert await within(awaited.receive()) is None
+            assert awaited.why is None
+
+    asyncio.run(story())
+
+
+def test_a_goodbye_of_ours_waits_for_the_peers_and_drops_what_it_still_said() -> None:
+    async def story() -> None:
+        async with connected() as (peer, carrier):
+            awaited = Awaited(carrier)
+            closing = asyncio.create_task(carrier.close(1000, "done"))
+            await peer.hear(Opcode.CLOSE, close_payload(1000, "done"))
+            await peer.say(Opcode.BINARY, b"too late")
+            assert not closing.done()
+            await peer.say(Opcode.CLOSE, close_payload(1000, ""))
+            await within(closing)
+            assert await within(awaited.receive()) is None, "what came after our goodbye was passed on"
+
+    asyncio.run(story())
+
+
+def test_a_peer_that_breaks_the_framing_is_told_and_named() -> None:
+    async def story() -> None:
+        async with connected() as (peer, carrier):
+            awaited = Awaited(carrier)
+            await peer.put(b"\x81\x85" + KEY + b"hello")
+            await peer.hear(Opcode.CLOSE, close_payload(CloseCode.UNSUPPORTED_DATA, "a text message"))
+            assert await within(awaited.receive()) is None
+            assert "broke the WebSocket framing: a text message" in str(awaited.why)
+
+    asyncio.run(story())
+
+
+@pytest.mark.holds("T-12")
+def test_a_peer_that_stops_reading_is_cut_by_name_and_a_slow_one_is_not() -> None:
+    async def story() -> None:
+        async with connected(stall_s=SOON_S) as (peer, carrier):
+            awaited = Awaited(carrier)
+            while carrier.can_write:
+                carrier.write([bytes(64 * 1024)])
+            # the control: one that reads again and again, for longer than the bound, and is always behind
+            for _ in range(6):
+                while carrier.can_write:
+                    carrier.write([bytes(64 * 1024)])
+                await peer.take(256 * 1024)
+                await asyncio.sleep(SOON_S / 3)
+            assert awaited.why is None
+            # and then nothing more
+            while carrier.can_write:
+                carrier.write([bytes(64 * 1024)])
+            assert await within(awaited.receive()) is None
+            assert isinstance(awaited.why, WriteStalled)
+
+    asyncio.run(story())
+
+
+def test_a_session_closed_before_it_ran_says_goodbye() -> None:
+    async def story() -> None:
+        async with connected() as (peer, carrier):
+            session = Session(carrier, client=False, timings=replace(TIMINGS, keepalive_timeout_s=SOON_S))
+            await within(session.close())
+            await peer.hear(Opcode.CLOSE, close_payload(1000, "closed"))
+
+    asyncio.run(story())
+
+
+@pytest.mark.holds("T-14")
+def test_a_session_writes_no_more_than_its_transport_takes() -> None:
+    """The rest stays with its streams, whose writers are held back; a peer that reads again gets all of it."""
+
+    async def story() -> None:
+        async with connected(stall_s=TIMINGS.request_s) as (peer, carrier):
+            session = Session(
+                carrier, client=False, timings=replace(TIMINGS, keepalive_interval_s=TIMINGS.request_s)
+            )
+            running = asyncio.create_task(session.run())
+            await asyncio.sleep(0)
+            for _ in range(64):
+                stream = session.open_stream()
+                stream.write(bytes(200 * 1024))
+            kept = carrier._transport.get_write_buffer_size()
+            assert kept < 64 * 200 * 1024 / 8, f"{kept} bytes lie in the transport"
+            heard = 0
+            while heard < 64 * 200 * 1024:
+                heard += len(await peer.take(1 << 20))
+            carrier.abort()
+            await within(running)
+
+    asyncio.run(story())
