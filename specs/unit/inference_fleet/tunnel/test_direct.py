@@ -53,19 +53,28 @@ class Peer:
 
 @asynccontextmanager
 async def connected(
-    *, early: bytes = b"", stall_s: float = TIMINGS.write_stall_s
+    *, client: bool = False, early: bytes = b"", stall_s: float = TIMINGS.write_stall_s
 ) -> AsyncIterator[tuple[Peer, DirectWebSocket]]:
     """A peer and the accepting side's carrier, as if its handshake were over."""
     ours, theirs = socket.socketpair()
     loop = asyncio.get_running_loop()
     transport, _ = await loop.create_connection(asyncio.Protocol, sock=ours)
-    carrier = DirectWebSocket(transport, client=False, path="takeover", stall_s=stall_s, early=early)
+    carrier = DirectWebSocket(transport, client=client, path="takeover", stall_s=stall_s, early=early)
     theirs.setblocking(False)
     with theirs:
         try:
             yield Peer(theirs), carrier
         finally:
             carrier.abort()
+
+
+def unsent(carrier: DirectWebSocket) -> int:
+    return carrier._transport.get_write_buffer_size()
+
+
+def fill(carrier: DirectWebSocket) -> None:
+    while carrier.can_write:
+        carrier.write([bytes(64 * 1024)])
 
 
 def test_nothing_is_lost_that_came_before_the_session_was_there() -> None:
@@ -111,16 +120,13 @@ def test_a_peer_that_pings_and_never_reads_costs_one_answer() -> None:
     async def story() -> None:
         async with connected(stall_s=TIMINGS.request_s) as (peer, carrier):
             Awaited(carrier)
-            while carrier.can_write:
-                carrier.write([bytes(64 * 1024)])
-            full = carrier._transport.get_write_buffer_size()
+            fill(carrier)
+            full = unsent(carrier)
             for number in range(1000):
                 await peer.say(Opcode.PING, b"%d" % number)
             await peer.say(Opcode.PING, b"the last")
             await until(lambda: carrier._pong == b"the last")
-            assert carrier._transport.get_write_buffer_size() == full, (
-                "answers piled up behind a peer that reads nothing"
-            )
+            assert unsent(carrier) == full, "answers piled up behind a peer that reads nothing"
 
             async def read_on() -> None:
                 heard = b""
@@ -177,20 +183,31 @@ def test_a_peer_that_stops_reading_is_cut_by_name_and_a_slow_one_is_not() -> Non
     async def story() -> None:
         async with connected(stall_s=SOON_S) as (peer, carrier):
             awaited = Awaited(carrier)
-            while carrier.can_write:
-                carrier.write([bytes(64 * 1024)])
+            carrier.write([bytes(4 * 1024 * 1024)])
             # the control: one that reads again and again, for longer than the bound, and is always behind
-            for _ in range(6):
-                while carrier.can_write:
-                    carrier.write([bytes(64 * 1024)])
-                await peer.take(256 * 1024)
-                await asyncio.sleep(SOON_S / 3)
+            for _ in range(8):
+                await peer.take(192 * 1024)
+                await asyncio.sleep(SOON_S / 2)
+                assert not carrier.can_write, "it was not behind"
             assert awaited.why is None
             # and then nothing more
-            while carrier.can_write:
-                carrier.write([bytes(64 * 1024)])
             assert await within(awaited.receive()) is None
             assert isinstance(awaited.why, WriteStalled)
+
+    asyncio.run(story())
+
+
+def test_the_dialling_side_masks_each_frame_with_a_key_of_its_own() -> None:
+    async def story() -> None:
+        async with connected(client=True) as (peer, carrier):
+            seen = set[bytes]()
+            for _ in range(4):
+                carrier.write([b"a", b"bc"])
+                frame = await peer.take(2 + 4 + 3)
+                assert frame[:2] == bytes((0x82, 0x83))
+                assert opened(memoryview(frame)[6:], frame[2:6]) == b"abc"
+                seen.add(frame[2:6])
+            assert len(seen) == 4
 
     asyncio.run(story())
 
@@ -219,7 +236,7 @@ def test_a_session_writes_no_more_than_its_transport_takes() -> None:
             for _ in range(64):
                 stream = session.open_stream()
                 stream.write(bytes(200 * 1024))
-            kept = carrier._transport.get_write_buffer_size()
+            kept = unsent(carrier)
             assert kept < 64 * 200 * 1024 / 8, f"{kept} bytes lie in the transport"
             heard = 0
             while heard < 64 * 200 * 1024:
