@@ -81,7 +81,6 @@ class Lane:
     def passed(self, length: int) -> None:
         """So many bytes have left at the far end."""
         self.held -= length
-        self._line.passed += length
         while length:
             piece = self._pieces[0]
             step = min(length, piece.length - piece.left)
@@ -92,10 +91,9 @@ class Lane:
 
     def full(self, now_ns: int) -> bool:
         """Whether the sender should wait: too much is under way, or too much of it waits for the rate."""
-        shape = self._line.shape
-        if self.held > shape.in_flight_bytes or len(self._pieces) >= MOST_PIECES:
+        if self.held > self._line.in_flight_bytes or len(self._pieces) >= MOST_PIECES:
             return True
-        return self._waiting(now_ns) > shape.queue_bytes
+        return self._waiting(now_ns) > self._line.queue_bytes
 
     def wake_ns(self, now_ns: int, *, blocked: bool = False) -> int | None:
         """When to look again; `None`: not before something is admitted. `blocked`: nothing could leave anyway."""
@@ -105,7 +103,7 @@ class Lane:
             delay_ns = self._line.delay_ns
             whole_ns = piece.carried_ns(piece.length) + delay_ns
             looks.append(max(piece.carried_ns(piece.left + 1) + delay_ns, min(whole_ns, now_ns + TICK_NS)))
-        if self._waiting(now_ns) > self._line.shape.queue_bytes:
+        if self._waiting(now_ns) > self._line.queue_bytes:
             looks.append(max(now_ns + TICK_NS, self._room_ns()))
         return min(looks, default=None)
 
@@ -144,8 +142,8 @@ class Lane:
         """When no more than the queue waits, if nothing else comes."""
         behind = 0
         for piece in reversed(self._pieces):
-            if behind + piece.length > self._line.shape.queue_bytes:
-                return piece.carried_ns(piece.length - (self._line.shape.queue_bytes - behind))
+            if behind + piece.length > self._line.queue_bytes:
+                return piece.carried_ns(piece.length - (self._line.queue_bytes - behind))
             behind += piece.length
         return 0
 
@@ -154,15 +152,10 @@ class Line:
     """One direction of a link: what all its connections have in common."""
 
     def __init__(self, shape: Shape = CLEAR) -> None:
-        self.shape = shape
-        self.passed = 0
+        self._keep(shape)
+        self.passed = 0  # bytes handed on, as their shell counts them: it also lets others than bytes travel
         self._free_ns = 0
         self._lanes: set[Lane] = set()
-
-    @property
-    def delay_ns(self) -> int:
-        """The one-way delay."""
-        return round(self.shape.delay_s * NS)
 
     @property
     def held(self) -> int:
@@ -194,7 +187,14 @@ class Line:
             for lane in self._lanes
             for number, (begin_ns, length) in enumerate(lane.take_waiting(now_ns))
         ]
-        self.shape = shape
+        self._keep(shape)
         self._free_ns = now_ns
         for _, _, lane, length in sorted(waiting, key=lambda part: part[:2]):
             lane.admit(length, now_ns)
+
+    def _keep(self, shape: Shape) -> None:
+        """What is asked for with every byte, worked out once."""
+        self.shape = shape
+        self.delay_ns = round(shape.delay_s * NS)
+        self.queue_bytes = shape.queue_bytes
+        self.in_flight_bytes = shape.in_flight_bytes

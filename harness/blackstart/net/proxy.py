@@ -1,4 +1,4 @@
-"""A TCP link in a process of its own: passes bytes to one target until it is told to refuse, swallow or reset."""
+"""A TCP link in a process of its own: passes bytes to one target until it is told to refuse, swallow, reset or be slow."""
 
 from __future__ import annotations
 
@@ -7,14 +7,21 @@ import asyncio
 import os
 import signal
 import sys
+import time
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
+from blackstart.core.line import Line
+from blackstart.core.shape import BadShape, Shape
 from blackstart.net.proxy_control import TOKEN_VARIABLE, Command, serve_control
 from blackstart.net.proxy_pipe import Side, reset
+from blackstart.net.proxy_probe import Probes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    from blackstart.net.proxy_way import Way
 
 _CONNECT_S = 5.0
 
@@ -51,6 +58,8 @@ class LinkServer:
         self.clients: set[_Client] = set()
         self.mode = Mode.PASS
         self.counts = {"passed": 0, "swallowed": 0, "reset": 0, "failed": 0}
+        self.lines = {"up": Line(), "down": Line()}  # towards the target, and back
+        self._ways: WeakSet[Way] = WeakSet()
         self._address = (host, port)
         self._target = target
         self._server: asyncio.Server | None = None
@@ -71,7 +80,8 @@ class LinkServer:
     def arrived(self, client: _Client) -> None:
         """A connection was accepted."""
         self.clients.add(client)
-        if self.mode is Mode.PASS:
+        if self.mode is Mode.PASS and client.transport is not None:
+            client.transport.pause_reading()  # until it is joined: what is read before then would be held by nobody's bound
             client.task = asyncio.get_running_loop().create_task(self._pass_on(client))
             self._tasks.add(client.task)
             client.task.add_done_callback(self._tasks.discard)
@@ -90,6 +100,20 @@ class LinkServer:
                 act(side)
         return len(pairs)
 
+    def reshape(self, shapes: Mapping[str, Shape]) -> None:
+        """Another delay and rate for the directions named, for what is under way too."""
+        for name, shape in shapes.items():
+            self.lines[name].reshape(shape, time.monotonic_ns())
+        for way in list(self._ways):
+            way.fit()
+            way.look()
+
+    def join(self, client: Side, target: Side) -> None:
+        """Bytes go across from here on, each direction on its line."""
+        self._ways.add(client.travel(target, self.lines["up"]))
+        self._ways.add(target.travel(client, self.lines["down"]))
+        client.join(target)
+
     async def _pass_on(self, client: _Client) -> None:
         try:
             async with asyncio.timeout(_CONNECT_S):
@@ -100,7 +124,7 @@ class LinkServer:
                 reset(client.transport)
             return
         self.counts["passed"] += 1
-        client.join(target)
+        self.join(client, target)
 
 
 def _tear(side: Side) -> None:
@@ -108,13 +132,26 @@ def _tear(side: Side) -> None:
         reset(side.transport)
 
 
+def _shapes(command: Command) -> dict[str, Shape]:
+    """Every direction that is named, all of them checked before the first is changed."""
+    told = command["shapes"]
+    unknown = sorted(set(told) - {"up", "down"})
+    if unknown:
+        raise BadShape(f"{unknown[0]}: is no direction of a link; try: up or down")
+    return {name: Shape.from_wire(shape) for name, shape in told.items()}
+
+
 def handlers(
-    link: LinkServer, modes: asyncio.Queue[Mode]
+    link: LinkServer, modes: asyncio.Queue[Mode], probes: Probes
 ) -> Mapping[str, Callable[[Command], Mapping[str, Any]]]:
     """What may be asked of a link. A mode is taken up at once but in the loop's own time: `status` shows it."""
 
     def set_mode(command: Command) -> Mapping[str, Any]:
         modes.put_nowait(Mode(command["mode"]))
+        return {}
+
+    def reshape(command: Command) -> Mapping[str, Any]:
+        link.reshape(_shapes(command))
         return {}
 
     return {
@@ -124,7 +161,14 @@ def handlers(
             "mode": link.mode.value,
             "live": sum(client.other is not None for client in link.clients),
             "counts": dict(link.counts),
+            "lines": {
+                name: {"shape": line.shape.to_wire(), "passed": line.passed, "held": line.held}
+                for name, line in link.lines.items()
+            },
         },
+        "shape": reshape,
+        "probe": lambda command: {"number": probes.start(within_s=float(command["within_s"]))},
+        "probed": lambda command: {"seen": probes.result(int(command["number"]))},
         "cut": lambda _: {"count": link.each(_tear)},
         "stall": lambda _: {"count": link.each(Side.hold)},
         "resume": lambda _: {"count": link.each(Side.release)},
@@ -136,8 +180,9 @@ async def _run(options: argparse.Namespace, token: str) -> None:
     link = LinkServer(host=options.host, port=options.port, target=(options.target_host, options.target_port))
     await link.become(Mode.PASS)
     modes: asyncio.Queue[Mode] = asyncio.Queue()
+    probes = Probes(link.lines, link.join)
     control = await serve_control(
-        host=options.host, port=options.control_port, token=token, handlers=handlers(link, modes)
+        host=options.host, port=options.control_port, token=token, handlers=handlers(link, modes, probes)
     )
     sys.stderr.write(f"link: {options.host}:{options.port} to {options.target_host}:{options.target_port}\n")
 
@@ -152,6 +197,7 @@ async def _run(options: argparse.Namespace, token: str) -> None:
         await changing
     except asyncio.CancelledError:
         link.each(_tear)
+    probes.close()
     control.close()
 
 

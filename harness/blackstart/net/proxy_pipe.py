@@ -1,6 +1,6 @@
 """Two TCP connections joined byte for byte: half-close kept, back-pressure kept, either can be held or torn.
 
-The shell under the balancer and the link. Nothing here knows HTTP.
+The shell under the balancer and the link. Nothing here knows HTTP. Where a side has a `Way`, what it says travels on that.
 """
 
 from __future__ import annotations
@@ -8,7 +8,12 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from typing import cast
+from typing import TYPE_CHECKING, cast
+
+from blackstart.net.proxy_way import Mark, Way
+
+if TYPE_CHECKING:
+    from blackstart.core.line import Line
 
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
@@ -31,7 +36,11 @@ class Side(asyncio.Protocol):
         self._held = False
         self.blocked = False  # the other side's buffer is full
         self.ended = False
+        self.arrived = False  # its end of file has been told to the other side
         self._discarding = False
+        self._orphaned = False  # the other side is gone and its last words are still on their way
+        self._out: Way | None = None  # to the other side
+        self._in: Way | None = None  # from it
         self.early = bytearray()
 
     # --- what the event loop calls
@@ -42,20 +51,25 @@ class Side(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Pass on, or keep for the reader of the head."""
-        if self._discarding:
+        if self._discarding or self._orphaned:
             return
         if self.other is None:
             self.early += data
             self.before_joined(self.early)
         elif self.other.transport is not None:
             self.moved += len(data)
-            self.other.transport.write(data)
+            if self._out is None:
+                self.other.transport.write(data)
+            else:
+                self._out.put(data)
 
     def eof_received(self) -> bool:
         """The peer will send no more: the pair stays open in the other direction."""
         self.ended = True
         if self._discarding:
             return False  # nothing is owed in either direction
+        if self._orphaned:
+            return True
         if self.other is None:
             self.ended_before_joined()
         else:
@@ -69,23 +83,31 @@ class Side(asyncio.Protocol):
         reset would destroy that.
         """
         other, self.other = self.other, None
+        torn = exc is not None and not self.ended
+        if self._in is not None:
+            self._in.drop()
         if other is not None and other.transport is not None:
             other.other = None
-            if exc is not None and not self.ended:
-                reset(other.transport)
+            if self._out is None or self._held:
+                other.finish(torn=torn)
             else:
-                other.transport.close()
+                other.orphan()
+                self._out.mark(Mark.RESET if torn else Mark.CLOSE)
         self.lost()
 
     def pause_writing(self) -> None:
         """We cannot take more: the other side stops reading."""
-        if self.other is not None:
+        if self._in is not None:
+            self._in.block()
+        elif self.other is not None:
             self.other.blocked = True
             self.other.steer()
 
     def resume_writing(self) -> None:
         """We can take more again."""
-        if self.other is not None:
+        if self._in is not None:
+            self._in.unblock()
+        elif self.other is not None:
             self.other.blocked = False
             self.other.steer()
 
@@ -115,14 +137,23 @@ class Side(asyncio.Protocol):
                 side.pass_end()
             side.steer()
 
+    def travel(self, other: Side, line: Line) -> Way:
+        """Before `join`: what goes from here to `other` travels on `line`."""
+        self._out = other._in = Way(line, self, other)
+        return self._out
+
     def hold(self) -> None:
-        """Read nothing until `release`: to the peer the network looks like a hole, not like an end."""
+        """Read and hand on nothing until `release`: to the peer the network looks like a hole, not like an end."""
         self._held = True
+        if self._out is not None:
+            self._out.hold()
         self.steer()
 
     def release(self) -> None:
         """The end of `hold`."""
         self._held = False
+        if self._out is not None:
+            self._out.release()
         self.steer()
 
     def discard(self) -> None:
@@ -139,21 +170,44 @@ class Side(asyncio.Protocol):
         return early
 
     def pass_end(self) -> None:
-        """The peer sends no more: tell the other side, and close both when that is true of both."""
+        """The peer sends no more: tell the other side."""
         if self.other is None or self.other.transport is None:
             return
-        if self.other.transport.can_write_eof() and not self.other.transport.is_closing():
-            self.other.transport.write_eof()
-        if self.other.ended:  # both directions are over
-            for side in (self, self.other):
+        if self._out is None:
+            self.arrived_end(self.other)
+        else:
+            self._out.mark(Mark.END)
+
+    def arrived_end(self, other: Side) -> None:
+        """Our end of file has come to `other`; both close when that is true of both directions."""
+        self.arrived = True
+        if other.transport is None:
+            return
+        if other.transport.can_write_eof() and not other.transport.is_closing():
+            other.transport.write_eof()
+        if other.arrived:
+            for side in (self, other):
                 if side.transport is not None:
                     side.transport.close()
+
+    def orphan(self) -> None:
+        """The other side is gone: nobody is there for what still comes, and how it ended is on its way."""
+        self._orphaned = True
+
+    def finish(self, *, torn: bool) -> None:
+        """The other side is over: end in the same way."""
+        if self.transport is None:
+            return
+        if torn:
+            reset(self.transport)
+        else:
+            self.transport.close()
 
     def steer(self) -> None:
         """Read, or not, as hold and back-pressure say."""
         if self.transport is None or self.transport.is_closing():
             return
-        if self._held or self.blocked:
+        if self._held or self.blocked or (self._out is not None and self._out.full):
             self.transport.pause_reading()
         else:
             self.transport.resume_reading()
