@@ -47,6 +47,10 @@ def test_a_request_at_the_replica_that_does_not_own_the_worker_is_relayed(fleet:
     # the control: at the owner the same request is not relayed, and says the same
     direct = fleet.chat(via=0, seed=7)
     assert (direct.route, direct.text) == ("local", chat.text)
+    carriers = {
+        path: fleet.metrics(0).value("blackstart_tunnel_carrier", path=path) for path in ("takeover", "asgi")
+    }
+    assert carriers == {"takeover": 1, "asgi": 0}, "the tunnel's bytes took the slow way through the server"
 
 
 @pytest.mark.holds("B-223")

@@ -81,7 +81,6 @@ async def chat_both_ways(url: str, tmp_path: Path, *, path: str) -> list[str]:
         return left + tasks_of_requests()
 
 
-@pytest.mark.holds("T-19")
 def test_after_the_handshake_nothing_of_its_request_is_left_and_no_byte_passes_asgi(
     url: str, tmp_path: Path, passing: Counter[str]
 ) -> None:
