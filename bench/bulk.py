@@ -1,0 +1,146 @@
+"""The bytes of a bulk transfer on blocking sockets, `sendall` and `recv_into`, and the small frames around them.
+
+| request `op`  | what follows it                  | what is answered                                     |
+|---------------|----------------------------------|------------------------------------------------------|
+| `ECHO`        | `size` bytes                     | the same bytes                                       |
+| `SEND`        | nothing                          | `size` bytes of the content, then a reply            |
+| `TAKE`        | `size` bytes of the content      | a reply                                              |
+| `INFO`        | nothing                          | a reply whose `count` is the process's pid           |
+
+A hashed transfer is answered with the SHA-256 of what was sent or came; any other with zeros, and each piece of it is
+judged by its ends.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+from bench.content import CHUNK, content
+
+MAGIC: Final = b"bnch"
+ECHO, SEND, TAKE, INFO = 1, 2, 3, 4
+SMALL_BYTES: Final = 64
+"""The payload of a small request."""
+
+_REQUEST: Final = struct.Struct("!4sBB2xQ")
+_REPLY: Final = struct.Struct("!4sB3xQ32s")
+REQUEST_BYTES: Final = _REQUEST.size
+_NO_DIGEST: Final = bytes(32)
+
+
+class ContentWrong(AssertionError):
+    """What came is not what was sent."""
+
+
+class Broken(ConnectionError):
+    """The other side said something else than this protocol, or nothing more."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is wanted of the backend."""
+
+    op: int
+    size: int = 0
+    hashed: bool = False
+
+    def encode(self) -> bytes:
+        """Sixteen bytes."""
+        return _REQUEST.pack(MAGIC, self.op, self.hashed, self.size)
+
+    @classmethod
+    def decode(cls, data: bytes | bytearray | memoryview) -> Request:
+        """From the first sixteen bytes."""
+        magic, op, hashed, size = _REQUEST.unpack_from(data)
+        if magic != MAGIC or op not in {ECHO, SEND, TAKE, INFO}:
+            raise Broken(f"{bytes(data[:REQUEST_BYTES])!r} is no request")
+        return cls(op, size, bool(hashed))
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What the backend says at the end. `good`: every piece that came was the one meant to come."""
+
+    count: int
+    good: bool = True
+    digest: bytes = _NO_DIGEST
+
+    def encode(self) -> bytes:
+        """Forty-eight bytes."""
+        return _REPLY.pack(MAGIC, self.good, self.count, self.digest)
+
+
+def read_reply(sock: socket.socket) -> Reply:
+    """The reply that is due."""
+    data = read_exactly(sock, _REPLY.size)
+    magic, good, count, digest = _REPLY.unpack(data)
+    if magic != MAGIC:
+        raise Broken(f"{bytes(data)!r} is no reply")
+    return Reply(count, bool(good), digest)
+
+
+def connect(port: int, *, within: float) -> socket.socket:
+    """A blocking connection on the loopback whose every wait ends after `within` seconds."""
+    sock = socket.create_connection(("127.0.0.1", port), timeout=within)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return sock
+
+
+def read_exactly(sock: socket.socket, length: int) -> bytearray:
+    """So many bytes."""
+    data = bytearray(length)
+    view, have = memoryview(data), 0
+    while have < length:
+        count = sock.recv_into(view[have:])
+        if not count:
+            raise Broken(f"the connection ended after {have} of {length} bytes")
+        have += count
+    return data
+
+
+def echo(sock: socket.socket, size: int = SMALL_BYTES) -> None:
+    """One small request and its answer."""
+    payload = content().at(0, size)
+    sock.sendall(Request(ECHO, size).encode() + payload)
+    if read_exactly(sock, size) != payload:
+        raise ContentWrong(f"an echo of {size} bytes came back changed")
+
+
+def send_content(sock: socket.socket, size: int, *, hashed: bool) -> bytes:
+    """Send the first `size` bytes of the content; gives the digest of what was sent."""
+    text, digest = content(), hashlib.sha256()
+    sent = 0
+    while sent < size:
+        piece = text.at(sent, min(CHUNK, size - sent))
+        sock.sendall(piece)
+        if hashed:
+            digest.update(piece)
+        sent += len(piece)
+    return digest.digest() if hashed else _NO_DIGEST
+
+
+def take_content(sock: socket.socket, size: int, *, hashed: bool, first: bytes = b"") -> tuple[bool, bytes]:
+    """Take `size` bytes, of which `first` came already; whether each piece was the right one, and the digest."""
+    text, digest = content(), hashlib.sha256()
+    buffer = bytearray(CHUNK)
+    view = memoryview(buffer)
+    good, had = True, 0
+    for offset in range(0, len(first), CHUNK):
+        piece = memoryview(first)[offset : offset + CHUNK]
+        good = good and text.agrees(had, piece)
+        digest.update(piece)
+        had += len(piece)
+    while had < size:
+        count = sock.recv_into(view, min(CHUNK, size - had))
+        if not count:
+            raise Broken(f"the connection ended after {had} of {size} bytes")
+        piece = view[:count]
+        good = good and text.agrees(had, piece)
+        if hashed:
+            digest.update(piece)
+        had += count
+    return good, digest.digest() if hashed else _NO_DIGEST
