@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import select
-import socket
 import time
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING
 
-from bench.bulk import ECHO, SMALL_BYTES, ContentWrong, Request
+from bench.bulk import ECHO, SMALL_BYTES, ContentWrong, Request, connect
 from bench.content import content
 
-_CONNECTING: Final = frozenset({0, errno.EINPROGRESS})
+if TYPE_CHECKING:
+    import socket
 
 
 class Late(TimeoutError):
@@ -23,7 +21,6 @@ class Late(TimeoutError):
 @dataclass
 class _Visit:
     sock: socket.socket
-    sent: bool = False
     heard: bytearray = field(default_factory=bytearray)
 
 
@@ -38,40 +35,19 @@ def churn(*, port: int, count: int, at_once: int, within: float) -> dict[str, fl
         try:
             while done < count:
                 while begun < count and len(visits) < at_once:
-                    _begin(port, visits, poll)
+                    sock = connect(port, within=within)  # the loopback's kernel answers at once
+                    visits[sock.fileno()] = _Visit(sock)
+                    sock.sendall(question)
+                    poll.register(sock, select.EPOLLIN)
                     begun += 1
                 for number, _ in poll.poll(within) or _late(done, count, within):
-                    visit = visits[number]
-                    if not visit.sent:
-                        _speak(visit, question, poll)
-                    elif _heard(visit, answer):
-                        visit.sock.close()
-                        del visits[number]
+                    if _heard(visits[number], answer):
+                        visits.pop(number).sock.close()
                         done += 1
             return {"seconds": time.monotonic() - start}
         finally:
             for visit in visits.values():
                 visit.sock.close()
-
-
-def _begin(port: int, visits: dict[int, _Visit], poll: select.epoll) -> None:
-    sock = socket.socket()
-    sock.setblocking(False)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    visits[sock.fileno()] = _Visit(sock)
-    number = sock.connect_ex(("127.0.0.1", port))
-    if number not in _CONNECTING:
-        raise OSError(number, f"port {port}: {os.strerror(number)}")
-    poll.register(sock, select.EPOLLOUT)
-
-
-def _speak(visit: _Visit, question: bytes, poll: select.epoll) -> None:
-    number = visit.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-    if number:
-        raise OSError(number, f"a new connection: {os.strerror(number)}")
-    visit.sock.send(question)
-    visit.sent = True
-    poll.modify(visit.sock, select.EPOLLIN)
 
 
 def _heard(visit: _Visit, answer: bytes) -> bool:
