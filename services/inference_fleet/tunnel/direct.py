@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 READ_BYTES: Final = 256 * 1024
 WRITE_HIGH_BYTES: Final = 256 * 1024
 _UNSENT_LOW_BYTES: Final = 128 * 1024
+_LATE_SHARE: Final = 0.1
 _BUFFER: Final = memoryview(bytearray(READ_BYTES))
 _log = logging.getLogger(__name__)
 
@@ -55,11 +56,13 @@ class DirectWebSocket(asyncio.BufferedProtocol):
         self._early = early
         self._frames = FrameReader(masked=not client)
         self._receiver: Receiver | None = None
-        self._gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._loop = asyncio.get_running_loop()
+        self._gone: asyncio.Future[None] = self._loop.create_future()
         self._why: Exception | None = None
         self._closing = False
         self._pong: bytes | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0
         self._unsent = 0
         transport.pause_reading()
         transport.set_protocol(self)
@@ -191,9 +194,9 @@ class DirectWebSocket(asyncio.BufferedProtocol):
         self._transport.write(b"".join([frame_head(opcode, length, key), *parts]))
 
     def _watch(self) -> None:
-        loop = asyncio.get_running_loop()
         self._unwatch()
-        self._timer = loop.call_later(self._stall_s, self._judge)
+        self._due = self._loop.time() + self._stall_s
+        self._timer = self._loop.call_at(self._due, self._judge)
 
     def _unwatch(self) -> None:
         if self._timer is not None:
@@ -201,9 +204,12 @@ class DirectWebSocket(asyncio.BufferedProtocol):
             self._timer = None
 
     def _judge(self) -> None:
-        """A buffer that shrinks is a slow peer; one that does not is a peer that stopped reading."""
+        """A buffer that shrinks is a slow peer; one that does not is a peer that stopped reading.
+
+        A loop that was stalled itself judges nobody by that time.
+        """
         unsent = self._transport.get_write_buffer_size()
-        if unsent < self._unsent:
+        if unsent < self._unsent or self._loop.time() - self._due > self._stall_s * _LATE_SHARE:
             self._unsent = unsent
             self._watch()
             return

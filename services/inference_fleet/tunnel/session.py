@@ -135,7 +135,8 @@ class Session:
         """Say go-away, close the carrier, cut what still runs; returns once `run()` is done with it."""
         self._end(Ending(clean=not self._streams, cause="closed here"), farewell=(_CLOSE_NORMAL, "closed"))
         if self._group is None:
-            await self._say_goodbye()
+            if not await self._say_goodbye():
+                self._carrier.abort()
         else:
             await self._finished.wait()
 

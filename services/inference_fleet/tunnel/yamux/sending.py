@@ -98,7 +98,13 @@ class Sending:
         length = min(state.waiting, state.send_credit, self._limits.frame_bytes)
         state.waiting -= length
         state.send_credit -= length
-        final = state.fin_wanted and not state.waiting
+        final = (
+            not length
+        )  # a frame of its own: told of both at once, hashicorp/yamux may read the end before the data
         state.fin_sent = final
-        self.take_turn(stream, state)
+        if length and state.fin_wanted and not state.waiting:
+            state.in_turn = True
+            self._turns.appendleft(stream)
+        else:
+            self.take_turn(stream, state)
         return Outgoing(pack(DATA, FIN if final else 0, stream, length), stream, length, final)
