@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from inference_fleet.tunnel import Session
+from inference_fleet.tunnel import Session, SessionDead
 from inference_fleet.tunnel.echo import main
 from inference_fleet.tunnel.tcp import TcpCarrier
 
@@ -41,6 +41,18 @@ async def _line(process: asyncio.subprocess.Process) -> str:
     assert process.stdout is not None
     async with asyncio.timeout(TIMINGS.start_s):
         return (await process.stdout.readline()).decode().strip()
+
+
+class _First(Collector):
+    """Also tells when something came."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.some = asyncio.Event()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self.some.set()
 
 
 async def _echoed(session: Session, payload: bytes) -> bytes:
@@ -93,6 +105,53 @@ def test_the_connecting_end_is_the_yamux_client_and_echoes_as_well() -> None:
         await server.wait_closed()
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize("role", ["server", "client"])
+def test_asked_to_stop_it_goes_away_and_leaves_after_the_last_stream(role: str) -> None:
+    async def story() -> None:
+        connected: asyncio.Queue[TcpCarrier] = asyncio.Queue()
+
+        async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            connected.put_nowait(TcpCarrier(reader, writer))
+
+        server = await asyncio.start_server(accept, "127.0.0.1", 0)
+        port = 0 if role == "server" else server.sockets[0].getsockname()[1]
+        async with _child(role, f"127.0.0.1:{port}") as process:
+            said = await _line(process)
+            if role == "server":
+                host, _, there = said.removeprefix("listening on ").partition(":")
+                await accept(*await asyncio.open_connection(host, int(there)))
+            session = Session(await connected.get(), client=role == "server", timings=TIMINGS)
+            run = asyncio.create_task(session.run())
+            running, seen = session.open_stream(), _First()
+            running.set_protocol(seen)
+            running.write(b"before ")
+            await within(seen.some.wait())
+            process.send_signal(signal.SIGTERM)
+            await within(session.wait_leaving())
+            assert session.streams_open == 1, "the running stream was cut"
+            with pytest.raises(SessionDead):
+                session.open_stream()
+            running.write(b"and after")
+            running.write_eof()
+            await within(seen.lost)
+            assert bytes(seen.data) == b"before and after", "the running stream was cut"
+            await within(run)
+            async with asyncio.timeout(TIMINGS.shutdown_s):
+                assert await process.wait() == 0
+        server.close()
+        await server.wait_closed()
+
+    asyncio.run(story())
+
+
+def test_a_timing_nobody_can_use_is_bad_input(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BLACKSTART_TIMING_DRAIN_WAIT_S", "soon")
+    assert main(["--role", "client", "--tcp", f"127.0.0.1:{refusing_port()}"]) == 2
+    assert capsys.readouterr().err.startswith("blackstart: BLACKSTART_TIMING_DRAIN_WAIT_S=soon: ")
 
 
 @pytest.mark.parametrize(
