@@ -22,12 +22,11 @@ from bench.bulk import (
     INFO,
     MAGIC,
     REQUEST_BYTES,
-    SEND,
     Broken,
     Reply,
     Request,
     send_content,
-    take_content,
+    serve_transfer,
 )
 from bench.content import content
 from bench.machine import raise_file_limit
@@ -188,14 +187,7 @@ def _bulk(sock: socket.socket, request: Request, first: bytes) -> None:
     with sock:
         sock.setblocking(True)
         try:
-            if request.op == SEND:
-                digest = send_content(sock, request.size, hashed=request.hashed)
-                sock.sendall(Reply(request.size, digest=digest).encode())
-            else:
-                good, digest = take_content(sock, request.size, hashed=request.hashed, first=first)
-                sock.sendall(Reply(request.size, good, digest).encode())
-            while sock.recv(INLINE_BYTES):  # the caller hangs up first, so that nothing of the answer is lost
-                pass
+            serve_transfer(sock, request, first)
         except OSError as error:
             sys.stderr.write(f"a transfer broke: {error!r}\n")
 

@@ -15,8 +15,10 @@ from __future__ import annotations
 
 import hashlib
 import socket
+import ssl
 import struct
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 from bench.content import CHUNK, content
@@ -84,10 +86,10 @@ def read_reply(sock: socket.socket) -> Reply:
     return Reply(count, bool(good), digest)
 
 
-def connect(port: int, *, within: float) -> socket.socket:
+def connect(port: int, *, within: float, cert: str | None = None) -> socket.socket:
     """A blocking connection on the loopback whose every wait ends after `within` seconds, by the kernel's own doing.
 
-    Python's time-outs would ask `poll` before each piece, which a control must not pay for.
+    With `cert` it is one over TLS to whoever has that certificate. Python's time-outs would ask `poll` before each piece, which a control must not pay for.
     """
     sock = socket.socket()
     try:
@@ -96,10 +98,15 @@ def connect(port: int, *, within: float) -> socket.socket:
             sock.setsockopt(socket.SOL_SOCKET, option, limit)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.connect(("127.0.0.1", port))
+        return sock if cert is None else _trusting(cert).wrap_socket(sock, server_hostname="127.0.0.1")
     except BaseException:
         sock.close()
         raise
-    return sock
+
+
+@cache
+def _trusting(cert: str) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=cert)
 
 
 def read_exactly(sock: socket.socket, length: int) -> bytearray:
@@ -156,3 +163,15 @@ def take_content(sock: socket.socket, size: int, *, hashed: bool, first: bytes =
             digest.update(piece)
         had += count
     return good, digest.digest() if hashed else _NO_DIGEST
+
+
+def serve_transfer(sock: socket.socket, request: Request, first: bytes = b"") -> None:
+    """The far end of one bulk transfer, of which `first` came already; returns when the caller has hung up."""
+    if request.op == SEND:
+        digest = send_content(sock, request.size, hashed=request.hashed)
+        sock.sendall(Reply(request.size, digest=digest).encode())
+    else:
+        good, digest = take_content(sock, request.size, hashed=request.hashed, first=first)
+        sock.sendall(Reply(request.size, good, digest).encode())
+    while sock.recv(CHUNK):  # the caller hangs up first, so that nothing of the answer is lost
+        pass

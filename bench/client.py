@@ -79,12 +79,14 @@ def probe(*, port: int, count: int, within: float) -> list[Seen]:
     return seen
 
 
-def transfer(*, port: int, direction: str, size: int, hashed: bool, within: float) -> dict[str, Any]:
+def transfer(
+    *, port: int, direction: str, size: int, hashed: bool, within: float, cert: str | None = None
+) -> dict[str, Any]:
     """One bulk transfer on one connection that was used before the clock started; `ContentWrong` if anything differs.
 
     Gives when it began and ended on the monotonic clock, which all processes of a machine share.
     """
-    with bulk.connect(port, within=within) as sock:
+    with bulk.connect(port, within=within, cert=cert) as sock:
         bulk.echo(sock)
         began = time.monotonic()
         if direction == "down":

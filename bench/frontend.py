@@ -143,15 +143,15 @@ async def serve(settings: FrontendSettings, options: argparse.Namespace) -> int:
                 await stack.enter_async_context(answering(options.control_port, control.calls()))
                 for port, door in doors:
                     stack.callback((await door.open(port)).close)
-                servers = [
-                    _server(app, replica, {}),
-                    _server(app, replica, {"ssl_certfile": options.cert, "ssl_keyfile": options.key}),
-                ]
-                for server, port in zip(servers, (options.plain_port, options.tls_port), strict=True):
+                servers = {options.plain_port: _server(app, replica, {})}
+                if options.cert:
+                    secured = {"ssl_certfile": options.cert, "ssl_keyfile": options.key}
+                    servers[options.tls_port] = _server(app, replica, secured)
+                for port, server in servers.items():
                     sock = stack.enter_context(socket.create_server(("127.0.0.1", port), backlog=_BACKLOG))
                     group.create_task(server.serve([sock]), name=f"listener {port}")
                 code = await serve_replica(replica, listening, told)
-                for server in servers:
+                for server in servers.values():
                     server.should_exit = True
     return code
 
@@ -167,8 +167,8 @@ def main() -> int:
     parser.add_argument("--carrier", choices=("asgi", "takeover"), required=True)
     for name in ("--plain-port", "--tls-port", "--control-port"):
         parser.add_argument(name, type=int, required=True)
-    parser.add_argument("--cert", required=True)
-    parser.add_argument("--key", required=True)
+    parser.add_argument("--cert", default="", help="without one there is no listener with TLS")
+    parser.add_argument("--key", default="")
     parser.add_argument("--door", action="append", default=[], type=lambda text: text.split(":", 1))
     options = parser.parse_args()
     raise_file_limit()

@@ -49,7 +49,7 @@ class Measures:
     def transfer(self, subject: str, figure: str, path: Path, direction: Direction) -> None:
         """MB a second and CPU seconds a GB of one transfer, after one whose every byte was checked."""
         sizes = self._sizes
-        what: dict[str, Any] = {"port": path.port, "direction": direction}
+        what: dict[str, Any] = {"port": path.port, "direction": direction, "cert": path.cert}
         self._load("transfer", **what, size=sizes.hashed, hashed=True)
         with _CpuOf(path.pids) as cpu:
             seen = self._load("transfer", **what, size=sizes.bulk, hashed=False)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from bench import remote
 from bench.bulk import INFO, MAGIC, Request
-from blackstart.core.topology import Command, Service, TcpReady
+from bench.secure import SERVING
+from blackstart.core.topology import Command, LogReady, Service, TcpReady
 from blackstart.fleet.services import FrontendService, WorkerService
 
 if TYPE_CHECKING:
@@ -35,6 +36,16 @@ def python_path() -> dict[str, str]:
     return {"PYTHONPATH": os.pathsep.join([str(ROOT), *([inherited] if inherited else [])])}
 
 
+def trusting(certificate: Certificate | None) -> dict[str, str]:
+    """What makes a worker believe our certificate."""
+    return {} if certificate is None else {"SSL_CERT_FILE": str(certificate.cert)}
+
+
+def certificate_arguments(certificate: Certificate | None) -> list[str]:
+    """What a server is told of it."""
+    return [] if certificate is None else ["--cert", str(certificate.cert), "--key", str(certificate.key)]
+
+
 def tunnel_port(place: Place, stand: Stand) -> int:
     """Where a replica takes tunnels of a stand."""
     if stand.wire == "tls":
@@ -52,7 +63,7 @@ class ReplicaService(FrontendService):
         secrets: Secrets,
         *,
         database_url: Callable[[], str],
-        certificate: Certificate,
+        certificate: Certificate | None,
         stands: Mapping[str, Sequence[Stand]],
         after: tuple[str, ...] = (),
     ) -> None:
@@ -75,7 +86,7 @@ class ReplicaService(FrontendService):
         argv = [sys.executable, "-m", "bench.frontend", "--carrier", carrier]
         argv += ["--plain-port", str(place.ports[PLAIN]), "--tls-port", str(place.ports[TLS])]
         argv += ["--control-port", str(place.ports[CONTROL])]
-        argv += ["--cert", str(self._certificate.cert), "--key", str(self._certificate.key)]
+        argv += certificate_arguments(self._certificate)
         for number, stand in enumerate(stands):
             argv += ["--door", f"{place.ports[DOORS + number]}:{stand.model}"]
         env = {**super().command(place).env, **python_path()}
@@ -94,7 +105,7 @@ class ModelWorkerService(WorkerService):
         *,
         dials: Callable[[int], str],
         stands: Sequence[Stand],
-        certificate: Certificate,
+        certificate: Certificate | None,
     ) -> None:
         super().__init__(options, secrets, dials=dials, models=self._write_model)
         self._stands = stands
@@ -103,8 +114,7 @@ class ModelWorkerService(WorkerService):
     def command(self, place: Place) -> Command:
         """The production command; it trusts our certificate."""
         command = super().command(place)
-        env = {**command.env, **python_path(), "SSL_CERT_FILE": str(self._certificate.cert)}
-        return Command(argv=command.argv, env=env)
+        return Command(argv=command.argv, env={**command.env, **python_path(), **trusting(self._certificate)})
 
     def _write_model(self, place: Place) -> Path:
         folder = place.data_dir.with_suffix(".models")
@@ -131,16 +141,16 @@ class CrowdService(Service):
         secrets: Secrets,
         *,
         dials: Callable[[int], str],
-        certificate: Certificate,
+        certificate: Certificate | None,
     ) -> None:
         self._as_worker = WorkerService(options, secrets, dials=dials, models=lambda place: place.data_dir)
         self._certificate = certificate
 
     def command(self, place: Place) -> Command:
         """`python -m bench.crowd` with the environment of a worker."""
-        env = {**self._as_worker.command(place).env, **python_path()}
+        env = {**self._as_worker.command(place).env, **python_path(), **trusting(self._certificate)}
         argv = (sys.executable, "-m", "bench.crowd", "--port", str(place.port))
-        return Command(argv=argv, env={**env, "SSL_CERT_FILE": str(self._certificate.cert)})
+        return Command(argv=argv, env=env)
 
 
 class RoleService(Service):
@@ -161,4 +171,20 @@ class RoleService(Service):
         argv = [sys.executable, "-m", f"bench.{module}", "--port", str(place.port)]
         if self._onwards is not None:
             argv += ["--to", str(self._onwards(place))]
+        return Command(argv=tuple(argv), env=python_path())
+
+
+class SecureService(Service):
+    """`python -m bench.secure`: the raw server over TLS."""
+
+    name = "secure"
+    ready = LogReady(pattern=f"^{SERVING}$")
+
+    def __init__(self, *, certificate: Certificate) -> None:
+        self._certificate = certificate
+
+    def command(self, place: Place) -> Command:
+        """Its port and certificate."""
+        argv = [sys.executable, "-m", "bench.secure", "--port", str(place.port)]
+        argv += certificate_arguments(self._certificate)
         return Command(argv=tuple(argv), env=python_path())

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 RAW: Final = "raw"
 CHAIN: Final = "chain"
+RAW_TLS: Final = "raw-tls"
+_CONTROLS: Final = (RAW, RAW_TLS, CHAIN)
 
 UNITS: Final = {
     "down": "MB/s",
@@ -47,6 +49,10 @@ _OVER_CONTROLS: Final = (
     ("up/chain", "up", CHAIN, "up"),
     ("http/raw", "http", RAW, "down"),
 )
+_OVER_TLS: Final = (
+    ("down/raw-tls", "down", RAW_TLS, "down"),
+    ("up/raw-tls", "up", RAW_TLS, "up"),
+)
 _OVER_OWN: Final = (
     # speeds turned round: the time of a relayed transfer over the time of a direct one
     ("relayed-down/direct", "down", "relayed-down"),
@@ -74,12 +80,15 @@ class Sheet:
     @property
     def subjects(self) -> list[str]:
         """In the order they were first measured, controls first."""
-        return sorted(self.values, key=lambda name: (name not in {RAW, CHAIN}, name))
+        return sorted(self.values, key=lambda name: (name not in _CONTROLS, name))
 
     def figures(self, subject: str) -> dict[str, list[float]]:
         """What was measured of a subject, then what follows from it, by round."""
         own = dict(self.values[subject])
-        return own if subject in {RAW, CHAIN} else own | dict(self._derived(own))
+        if subject in _CONTROLS:
+            return own
+        controls = _OVER_CONTROLS + (_OVER_TLS if subject.endswith("/tls") else ())
+        return own | dict(self._derived(own, controls))
 
     def summaries(self, subject: str) -> dict[str, Summary]:
         """The same, summed up."""
@@ -89,11 +98,13 @@ class Sheet:
         """The middle of each figure."""
         return {figure: summary.median for figure, summary in self.summaries(subject).items()}
 
-    def _derived(self, own: Mapping[str, list[float]]) -> Iterable[tuple[str, list[float]]]:
-        for name, figure, control, of_control in _OVER_CONTROLS:
-            controls = self.values.get(control, {}).get(of_control)
-            if figure in own and controls is not None:
-                yield name, ratios(own[figure], controls)
+    def _derived(
+        self, own: Mapping[str, list[float]], controls: Iterable[tuple[str, str, str, str]]
+    ) -> Iterable[tuple[str, list[float]]]:
+        for name, figure, control, of_control in controls:
+            beside = self.values.get(control, {}).get(of_control)
+            if figure in own and beside is not None:
+                yield name, ratios(own[figure], beside)
         for name, figure, relayed in _OVER_OWN:
             if figure in own and relayed in own:
                 yield name, ratios(own[figure], own[relayed])

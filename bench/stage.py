@@ -17,6 +17,7 @@ from bench.services import (
     ModelWorkerService,
     ReplicaService,
     RoleService,
+    SecureService,
     tunnel_port,
 )
 from blackstart.cluster.cluster import Cluster
@@ -42,10 +43,11 @@ OTHER: dict[str, str] = {"takeover": "asgi", "asgi": "takeover"}
 
 @dataclass(frozen=True)
 class Path:
-    """Where a client connects and which processes work for it."""
+    """Where a client connects, which processes work for it, and the certificate that is shown there, if one is."""
 
     port: int
     pids: dict[str, int]
+    cert: str | None = None
 
 
 class Stage:
@@ -66,7 +68,9 @@ class Stage:
             frontends=len(self._carriers), workers=len(self.stands), preset="production", advertise=True
         )
         self.timings = options.timings
-        self._rehearsal = rehearsal
+        folder = rehearsal.run.spec_dir(rehearsal.spec)
+        secure = any(stand.wire == "tls" for stand in stands)
+        self._certificate = make_certificate(folder / "certificate") if secure else None
         self.cluster = Cluster(
             Topology(groups=tuple(self._groups(options, memory=memory)), budgets=self._budgets()),
             run=rehearsal.run,
@@ -141,6 +145,13 @@ class Stage:
         """Straight to a backend, the first control."""
         node = self.cluster.node("raw", 0)
         return Path(node.port, {"backend": node.pid, "client": self.cluster.node("client", 0).pid})
+
+    def raw_tls(self) -> Path:
+        """The same over TLS; only where a stand has it."""
+        assert self._certificate is not None, "no stand has TLS"
+        node = self.cluster.node("secure", 0)
+        pids = {"backend": node.pid, "client": self.cluster.node("client", 0).pid}
+        return Path(node.port, pids, str(self._certificate.cert))
 
     def chain(self) -> Path:
         """Through two hops that only copy, the second control."""
@@ -229,8 +240,7 @@ class Stage:
         return {"ready": timings.start_s + timings.backend_start_s, "death": timings.shutdown_s}
 
     def _groups(self, options: FleetOptions, *, memory: bool) -> list[Group]:
-        folder = self._rehearsal.run.spec_dir(self._rehearsal.spec)
-        certificate = make_certificate(folder / "certificate")
+        certificate = self._certificate
 
         def replicas(name: str, after: tuple[str, ...] = ()) -> Group:
             service = ReplicaService(
@@ -264,6 +274,8 @@ class Stage:
             replicas("relay", after=("owner",)),
             Group(service=workers, count=len(self.stands)),
         ]
+        if certificate is not None:
+            groups.append(Group(service=SecureService(certificate=certificate)))
         if memory:
             crowds = CrowdService(
                 options,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from bench.command import Bench, Plan
 from bench.measures import NothingSeen, Step
-from bench.sheet import CHAIN, RAW
+from bench.sheet import CHAIN, RAW, RAW_TLS
 
 if TYPE_CHECKING:
     from bench.command import Options
@@ -24,7 +24,7 @@ _RELAYED: Final = "relayed-"
 def plan(stage: Stage, measures: Measures, options: Options) -> Plan:
     """The controls of the rows that were asked for, then the rows, stand by stand; memory when all else is over."""
     rows = with_direct(options.rows)
-    steps = controls(stage, measures, rows)
+    steps = controls(stage, measures, rows, tls=any(stand.wire == "tls" for stand in options.stands))
     for stand in options.stands:
         steps += [_step(stage, measures, stand, row) for row in ROWS if row in rows and row != "memory"]
     memory = [
@@ -41,13 +41,14 @@ def with_direct(rows: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(row for row in ROWS if row in rows or row in needed)
 
 
-def controls(stage: Stage, measures: Measures, rows: tuple[str, ...]) -> list[Step]:
+def controls(stage: Stage, measures: Measures, rows: tuple[str, ...], *, tls: bool) -> list[Step]:
     """Raw loopback and the chain, for each direction that is measured; raw also for the other rows."""
     steps = []
+    paths = [(RAW, stage.raw()), (CHAIN, stage.chain()), *([(RAW_TLS, stage.raw_tls())] if tls else [])]
     directions: tuple[Direction, ...] = ("down", "up")
     for direction in directions:
         if direction in rows:
-            for subject, path in ((RAW, stage.raw()), (CHAIN, stage.chain())):
+            for subject, path in paths:
                 run = functools.partial(measures.transfer, subject, direction, path, direction)
                 steps.append(Step(subject=subject, row=direction, run=run))
     if any(row.endswith("latency") for row in rows):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bench.floors import BY_FIGURE
-from bench.sheet import CHAIN, RAW, UNITS, Sheet
+from bench.sheet import CHAIN, RAW, RAW_TLS, UNITS, Sheet
 
 STAND = "takeover/plain"
 
@@ -39,6 +39,16 @@ def test_a_direction_that_was_not_measured_gives_no_ratio() -> None:
 
 def test_controls_are_compared_with_nothing() -> None:
     assert set(two_rounds().figures(RAW)) == {"down"}
+
+
+def test_only_what_is_encrypted_is_set_against_what_encryption_costs() -> None:
+    sheet = two_rounds()
+    for speed in (1.0, 2.0):
+        sheet.add(RAW_TLS, "down", 400 * speed)
+        sheet.add("takeover/tls", "down", 100 * speed)
+    assert sheet.figures("takeover/tls")["down/raw-tls"] == [0.25, 0.25]
+    assert "down/raw-tls" not in sheet.figures(STAND)
+    assert set(sheet.figures(RAW_TLS)) == {"down"}
 
 
 def test_controls_come_first() -> None:
