@@ -5,7 +5,8 @@
 | ready         | every replica lists every worker as healthy and connected, its model ready                       |
 | chat-local    | the owner answers from its own tunnel, and the same seed gives the same text twice               |
 | chat-relayed  | the replica that does not own the worker gives that very text, the owner the same after as before |
-| owner-killed  | of the streams under way at the kill each ends complete, in a named error, or cut; texts agree    |
+| owner-killed  | of the streams in flight at the kill those over the dead replica end in a named error or cut, the |
+|               | others complete; texts agree                                                                     |
 | rehomed       | the survivor owns the worker, under a higher epoch                                               |
 | chat-after    | the survivor answers from its own tunnel with the text known before                              |
 | restarted     | the dead replica is back on its port as a new incarnation and sees the whole roster              |
@@ -130,6 +131,7 @@ class Drill:
         streams = [(way, self._stream(way)) for way in WAYS for _ in range(STREAMS_A_WAY)]
         try:
             self._wait_active(before)
+            _need_in_flight(streams)
             self._epoch = owner.epoch
             fleet.frontend(OWNER).kill()
             within = fleet.timings.request_s + fleet.timings.keepalive_timeout_s
@@ -229,12 +231,17 @@ class Drill:
         wanted = len(WAYS) * STREAMS_A_WAY // 2
         for worker in (0, 1):
             assert before[worker].active == 0, f"{model_of(worker)} was busy before: {before[worker]}"
-            eventually(
-                lambda worker=worker: fleet.backend_stats(worker).active,  # type: ignore[misc]  # bound now
-                wanted,
-                within=fleet.timings.stream_open_s + fleet.timings.backend_connect_s,
-                watch=fleet.watch,
-            )
+
+        def active_together() -> list[int]:
+            """Each generation begins once, so the first backend's are the same ones before and after the second's are read."""
+            return [fleet.backend_stats(worker).active for worker in (0, 1, 0)]
+
+        eventually(
+            active_together,
+            [wanted, wanted, wanted],
+            within=fleet.timings.stream_open_s + fleet.timings.backend_connect_s,
+            watch=fleet.watch,
+        )
 
     def _judge(self, way: Way, chat: Chat) -> None:
         known = self._reference[way.worker]
@@ -251,6 +258,8 @@ class Drill:
             )
         if way == Way(SURVIVOR, SURVIVOR):
             assert chat.ok, f"{where} never depended on the killed replica and ended {chat}"
+        else:
+            assert not chat.ok, f"{where} reads complete over the killed replica: it was not in flight"
 
     def _answered_once(self, before: list[BackendStats]) -> None:
         for worker in (0, 1):
@@ -273,6 +282,12 @@ class Drill:
         self._need_reference()
         if self._epoch is None:
             raise NotReached("no owner was killed")
+
+
+def _need_in_flight(streams: list[tuple[Way, PendingChat]]) -> None:
+    """Read right before the kill: what has ended by then says nothing about it."""
+    ended = [f"the {way.route} stream via frontend-{way.via}" for way, stream in streams if stream.ended]
+    assert not ended, f"{len(ended)} of {len(streams)} had ended before the kill: {', '.join(ended[:3])}"
 
 
 def _answered(chat: Chat, *, route: str, node: str) -> Chat:

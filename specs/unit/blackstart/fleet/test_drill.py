@@ -7,14 +7,19 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from blackstart.cluster.waiting import Waiter, WaitTimeout, installed
 from blackstart.fleet.chat import Chat, Result
 from blackstart.fleet.checks import NotReached
-from blackstart.fleet.drill import STREAMS_A_WAY, WAYS, Drill, Way
+from blackstart.fleet.drill import STREAMS_A_WAY, WAYS, Drill, Way, _need_in_flight
 from blackstart.fleet.scrape import BackendStats
+from inference_fleet.settings import Timings
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from blackstart.fleet.fleet import Fleet
 
+ASKED = len(WAYS) * STREAMS_A_WAY // 2
 TEXT = "the grid comes back by itself"
 
 
@@ -103,7 +108,7 @@ def test_a_stream_may_end_complete_in_a_named_error_or_cut(way: Way, chat: Chat)
     [
         (DOOMED, _chat(result=None), "has no end"),
         (DOOMED, _chat(result=Result.CUT, text="something else"), "said 'something else', known"),
-        (DOOMED, _chat(text=TEXT[:-1]), "reads complete and lacks 1 characters"),
+        (LOCAL, _chat(text=TEXT[:-1]), "reads complete and lacks 1 characters"),
         (DOOMED, _chat(result=Result.ERROR, error="unnamed", text=""), "an error without a name"),
         (
             LOCAL,
@@ -117,13 +122,62 @@ def test_a_stream_that_ends_in_any_other_way_is_a_failure(way: Way, chat: Chat, 
         _drill(Played(owners=[]))._judge(way, chat)
 
 
+@pytest.mark.parametrize("way", [way for way in WAYS if way != LOCAL], ids=str)
+def test_a_stream_over_the_killed_replica_that_reads_complete_was_not_in_flight(way: Way) -> None:
+    with pytest.raises(AssertionError, match="reads complete over the killed replica: it was not in flight"):
+        _drill(Played(owners=[]))._judge(way, _chat(text=TEXT))
+
+
+class Busy:
+    """Two backends whose counters go on by one reading a moment."""
+
+    timings = Timings.drill()
+    watch = ()
+
+    def __init__(self, active: Callable[[int, int], int]) -> None:
+        self._active = active
+        self._moment = 0
+
+    def backend_stats(self, worker: int) -> BackendStats:
+        self._moment += 1
+        return BackendStats(active=self._active(worker, self._moment), started=0, finished=0, tokens=0)
+
+
+def _wait_active(active: Callable[[int, int], int]) -> None:
+    now = [0.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    idle = [BackendStats(active=0, started=0, finished=0, tokens=0)] * 2
+    drill = Drill(cast("Fleet", Busy(active)), seed=1, tagged=list)
+    with installed(Waiter(clock=lambda: now[0], sleep=sleep)):
+        drill._wait_active(idle)
+
+
+def test_streams_of_both_backends_have_to_be_under_way_at_one_moment() -> None:
+    _wait_active(lambda _, moment: ASKED if moment > 4 else 0)  # the control
+    # The first backend's end exactly when the second's begin: each is seen full, and never both.
+    with pytest.raises(WaitTimeout, match="not seen within"):
+        _wait_active(lambda worker, moment: ASKED if (worker == 0) == (moment <= 4) else 0)
+
+
+def test_a_stream_that_ended_before_the_kill_was_not_in_flight() -> None:
+    streams = [(way, cast("Any", SimpleNamespace(ended=False))) for way in WAYS]
+    _need_in_flight(streams)
+    streams[2][1].ended = True
+    with pytest.raises(
+        AssertionError, match="1 of 4 had ended before the kill: the relayed stream via frontend-1"
+    ):
+        _need_in_flight(streams)
+
+
 @pytest.mark.parametrize("more", [-1, 1], ids=["lost", "answered-twice"])
 def test_every_request_began_exactly_one_generation(more: int) -> None:
-    asked = len(WAYS) * STREAMS_A_WAY // 2
     before = [BackendStats(active=0, started=0, finished=0, tokens=0)] * 2
-    _drill(Played(owners=[], started=asked))._answered_once(before)
-    with pytest.raises(AssertionError, match=f"began {asked + more} generations for {asked} requests"):
-        _drill(Played(owners=[], started=asked + more))._answered_once(before)
+    _drill(Played(owners=[], started=ASKED))._answered_once(before)
+    with pytest.raises(AssertionError, match=f"began {ASKED + more} generations for {ASKED} requests"):
+        _drill(Played(owners=[], started=ASKED + more))._answered_once(before)
 
 
 def test_at_least_eight_streams_are_under_way_half_of_them_relayed() -> None:
