@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import hashlib
+import hmac
 import http.client
+import json
 import secrets
+import time
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -14,6 +18,8 @@ import pytest
 from blackstart.cluster.waiting import consistently, eventually
 from blackstart.fleet.http import client_of
 from blackstart.fleet.strangers import stranger
+from inference_fleet.frontend.peer_dial import PATH as PEER_PATH
+from inference_fleet.frontend.peer_dial import SUBPROTOCOL as PEER_SUBPROTOCOL
 
 if TYPE_CHECKING:
     import httpx2
@@ -133,7 +139,9 @@ def test_a_dial_without_the_nodes_credential_is_401_before_any_upgrade(fleet: Fl
 @pytest.mark.cluster(frontends=1, workers=1)
 def test_a_replica_without_secrets_authorises_nobody(fleet: Fleet) -> None:
     node = fleet.frontend(0)
-    assert _register(fleet, "somebody").status_code == 201  # the control: with its secrets it does
+    # the controls: with its secrets it does, for a token that is made by hand as well
+    assert _register(fleet, "somebody").status_code == 201
+    assert _ask_as_peer(fleet, _peer_token(fleet, secret=fleet.secrets.cluster)) == 101
     node.kill()
     node.set_env(BLACKSTART_REGISTRATION_TOKEN="", BLACKSTART_CLUSTER_SECRET="")
     node.start()
@@ -141,8 +149,9 @@ def test_a_replica_without_secrets_authorises_nobody(fleet: Fleet) -> None:
         assert _register(fleet, "somebody-else", token=token).status_code == 401
     for shown in ("", " "):  # by hand: a client library refuses to send such a header
         assert _by_hand(fleet, "POST", "/api/node/register", {"Authorization": f"Bearer {shown}"})[0] == 401
-    status, _ = _dial(fleet, "", None, path="/api/cluster/peer")
-    assert status == 401
+    assert _ask_as_peer(fleet, None) == 401
+    for secret in (fleet.secrets.cluster, "", " "):
+        assert _ask_as_peer(fleet, _peer_token(fleet, secret=secret)) == 401, f"signed under {secret!r}"
     assert "somebody-else" not in fleet.roster(via=0).names
 
 
@@ -176,8 +185,28 @@ def _beat(fleet: Fleet, node_id: str, *, credential: str, boot: str) -> httpx2.R
         )
 
 
+def _peer_token(fleet: Fleet, *, secret: str) -> str:
+    """What a peer shows, signed by hand: `PeerTokens` makes none without a secret, and a stranger needs no `PeerTokens`."""
+    expires = time.time() + fleet.timings.peer_token_ttl_s
+    claims = json.dumps({"instance": "frontend-9", "audience": "frontend-0", "expires": expires}).encode()
+    subkey = hmac.digest(secret.encode(), b"blackstart peer link v1", "sha256")
+    signature = hmac.digest(subkey, claims, "sha256")
+    return ".".join(base64.urlsafe_b64encode(part).decode().rstrip("=") for part in (claims, signature))
+
+
+def _ask_as_peer(fleet: Fleet, token: str | None) -> int:
+    """The status of an upgrade to a peer link."""
+    status, _ = _dial(fleet, "", token, path=PEER_PATH, subprotocol=PEER_SUBPROTOCOL)
+    return status
+
+
 def _dial(
-    fleet: Fleet, node_id: str, credential: str | None, *, path: str | None = None
+    fleet: Fleet,
+    node_id: str,
+    credential: str | None,
+    *,
+    path: str | None = None,
+    subprotocol: str = "blackstart.tunnel.v1",
 ) -> tuple[int, dict[str, str]]:
     """An upgrade request: the status and headers of whatever answers it."""
     headers = {
@@ -185,7 +214,7 @@ def _dial(
         "Upgrade": "websocket",
         "Sec-WebSocket-Version": "13",
         "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
-        "Sec-WebSocket-Protocol": "blackstart.tunnel.v1",
+        "Sec-WebSocket-Protocol": subprotocol,
         "X-Blackstart-Boot": secrets.token_hex(8),
         "X-Blackstart-Seen-Epoch": "0",
     }
