@@ -148,12 +148,21 @@ async def serve(settings: FrontendSettings, options: argparse.Namespace) -> int:
                     secured = {"ssl_certfile": options.cert, "ssl_keyfile": options.key}
                     servers[options.tls_port] = _server(app, replica, secured)
                 for port, server in servers.items():
-                    sock = stack.enter_context(socket.create_server(("127.0.0.1", port), backlog=_BACKLOG))
+                    sock = stack.enter_context(_listener(port))
                     group.create_task(server.serve([sock]), name=f"listener {port}")
                 code = await serve_replica(replica, listening, told)
                 for server in servers.values():
                     server.should_exit = True
     return code
+
+
+def _listener(port: int) -> socket.socket:
+    """As production binds: with the protocol named, or asyncio leaves the delays of Nagle's algorithm on."""
+    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sock.bind(("127.0.0.1", port))
+    sock.listen(_BACKLOG)
+    return sock
 
 
 def _server(app: ASGIApp, replica: Replica, more: dict[str, Any]) -> _Server:

@@ -102,6 +102,7 @@ class Measures:
             ("idle-worst", max(idle) * 1000),
             ("busy-worst", max(busy) * 1000),
             ("busy-count", len(busy)),
+            ("busy-window", (moved["ended"] - moved["began"]) * 1000),
             ("latency", max(busy) / middle),
         ):
             self._sheet.add(subject, prefix + name, value)

@@ -6,47 +6,40 @@ import statistics
 from typing import TYPE_CHECKING, Any
 
 from bench.floors import BY_FIGURE
-from bench.sheet import UNITS
+from bench.sheet import CONTROLS, UNITS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from bench.floors import Judgement
+    from bench.floors import Bound, Judgement
     from bench.sheet import Sheet
     from bench.summary import Summary
 
 _PROCESSES = ("backend", "worker", "owner", "relay", "hop-0", "hop-1", "client")
 
 
-def rendered(
-    sheet: Sheet,
-    *,
-    settings: Mapping[str, object],
-    judgements: Sequence[Judgement],
-    notes: Sequence[str] = (),
-) -> str:
+def rendered(sheet: Sheet, *, settings: Mapping[str, object], judgements: Sequence[Judgement]) -> str:
     """What was set, a table a subject, CPU seconds a GB, then the floors."""
     lines = [f"{name}: {value}" for name, value in settings.items()]
     for subject in sheet.subjects:
         lines += ["", _row(subject, "median", "low", "high", "spread", "floor", "goal")]
-        lines += [_figure(name, summary) for name, summary in sheet.summaries(subject).items()]
+        lines += [
+            _figure(name, summary, None if subject in CONTROLS else BY_FIGURE.get(name))
+            for name, summary in sheet.summaries(subject).items()
+        ]
     if sheet.cpu:
         lines += ["", *_cpu_table(sheet)]
     if judgements:
         missed = sum(not judgement.held for judgement in judgements)
         lines += ["", *(str(judgement) for judgement in judgements)]
         lines.append(f"floors: {len(judgements) - missed} held, {missed} missed")
-    return "\n".join([*lines, *notes])
+    return "\n".join(lines)
 
 
 def as_json(
-    sheet: Sheet,
-    *,
-    settings: Mapping[str, object],
-    judgements: Sequence[Judgement],
-    notes: Sequence[str] = (),
+    sheet: Sheet, *, settings: Mapping[str, object], judgements: Sequence[Judgement]
 ) -> dict[str, Any]:
-    """One object: `settings`, `figures`, `cpu_s_per_gb`, `floors`, `held`, `notes`."""
+    """One object: `settings`, `figures`, `cpu_s_per_gb`, `floors`, `held`."""
     return {
         "settings": dict(settings),
         "figures": {
@@ -83,12 +76,10 @@ def as_json(
             for judgement in judgements
         ],
         "held": all(judgement.held for judgement in judgements),
-        "notes": list(notes),
     }
 
 
-def _figure(name: str, summary: Summary) -> str:
-    bound = BY_FIGURE.get(name)
+def _figure(name: str, summary: Summary, bound: Bound | None) -> str:
     return _row(
         f"  {name}{' ' + UNITS[name] if name in UNITS else ''}",
         f"{summary.median:.4g}",

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 RAW: Final = "raw"
 CHAIN: Final = "chain"
 RAW_TLS: Final = "raw-tls"
-_CONTROLS: Final = (RAW, RAW_TLS, CHAIN)
+CONTROLS: Final = (RAW, RAW_TLS, CHAIN)
 
 UNITS: Final = {
     "down": "MB/s",
@@ -29,6 +29,8 @@ UNITS: Final = {
     "idle-median": "ms",
     "idle-worst": "ms",
     "busy-worst": "ms",
+    "busy-window": "ms",
+    "relayed-busy-window": "ms",
     "relayed-idle-median": "ms",
     "relayed-idle-worst": "ms",
     "relayed-busy-worst": "ms",
@@ -80,12 +82,12 @@ class Sheet:
     @property
     def subjects(self) -> list[str]:
         """In the order they were first measured, controls first."""
-        return sorted(self.values, key=lambda name: (name not in _CONTROLS, name))
+        return sorted(self.values, key=lambda name: (name not in CONTROLS, name))
 
     def figures(self, subject: str) -> dict[str, list[float]]:
         """What was measured of a subject, then what follows from it, by round."""
         own = dict(self.values[subject])
-        if subject in _CONTROLS:
+        if subject in CONTROLS:
             return own
         controls = _OVER_CONTROLS + (_OVER_TLS if subject.endswith("/tls") else ())
         return own | dict(self._derived(own, controls))

@@ -10,6 +10,7 @@ from blackstart.core.commands import BadInput
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+Direction = Literal["down", "up"]
 CARRIERS: Final = ("takeover", "asgi")
 WIRES: Final = ("plain", "tls")
 
@@ -55,6 +56,3 @@ def judged(stands: Sequence[Stand]) -> Stand | None:
     """
     plain: list[Stand] = [stand for stand in stands if stand.wire == "plain"]
     return min(plain, key=lambda stand: CARRIERS.index(stand.carrier), default=None)
-
-
-Direction = Literal["down", "up"]

@@ -72,3 +72,14 @@ def test_machines_read_the_same_with_every_round() -> None:
 
 def test_a_report_without_floors_counts_as_held() -> None:
     assert as_json(three_rounds(), settings={}, judgements=[])["held"] is True
+
+
+def test_a_control_has_no_floor() -> None:
+    sheet = three_rounds()
+    sheet.add(RAW, "latency", 20.0)
+    line = next(
+        line
+        for line in rendered(sheet, settings={}, judgements=[]).splitlines()
+        if line.startswith("  latency ")
+    )
+    assert line.split() == ["latency", "20", "20", "20", "0%"]
