@@ -21,7 +21,7 @@ HOUR_S = 3600.0
 
 
 @pytest.mark.needs("faketime")
-@pytest.mark.holds("B-1", "B-21")
+@pytest.mark.holds("B-1", "B-2", "B-21")
 @pytest.mark.cluster(frontends=2, workers=1, faketime=("frontend-0",))
 @pytest.mark.parametrize("offset_s", [HOUR_S, -HOUR_S], ids=["ahead", "behind"])
 def test_a_replica_an_hour_off_changes_no_verdict_about_presence(fleet: Fleet, offset_s: float) -> None:

@@ -29,7 +29,6 @@ def test_a_replica_is_live_while_its_heartbeat_is_inside_the_window(play: Play) 
     play(story)
 
 
-@pytest.mark.holds("B-2")
 def test_stamps_are_the_databases_whatever_this_process_thinks_the_time_is(play: Play) -> None:
     async def story(stage: Stage) -> None:
         await stage.replica("a")
