@@ -33,7 +33,7 @@ def verdicts(results: list[Result]) -> dict[str, tuple[Verdict, str]]:
     return {result.row.name: (result.verdict, result.reason) for result in results}
 
 
-@pytest.mark.holds("B-248", "B-250", "B-252", "B-253")
+@pytest.mark.holds("B-250")
 def test_a_row_is_red_only_when_the_named_specs_own_assertion_notices(project: Path, row: Any) -> None:
     """Every other ending of the same spec is broken, and a spec that does not notice is green."""
     rows = [

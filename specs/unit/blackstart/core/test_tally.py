@@ -29,7 +29,6 @@ def test_a_row_that_a_passed_spec_names_is_held_and_the_rest_is_what_it_says() -
     assert tally.lines() == ["1 held, 0 excused, 1 later (tunnel 1), 1 never, 0 holes"]
 
 
-@pytest.mark.holds("B-248")
 def test_a_row_nobody_holds_is_a_hole() -> None:
     tally = take_tally(ROWS, [], required=())
     assert [row.id for row in tally.holes] == ["B-1"], "a row that nobody holds is a hole"

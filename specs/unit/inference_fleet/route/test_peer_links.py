@@ -151,7 +151,7 @@ def test_a_passed_deadline_against_an_address_nobody_listens_on_is_the_callers_o
     asyncio.run(story())
 
 
-@pytest.mark.holds("B-66", "B-62", "B-64")
+@pytest.mark.holds("B-66", "B-62", "B-64", "B-252")
 def test_a_deadline_between_request_and_reply_is_the_callers_own_and_crossed_in_the_frame() -> None:
     async def story() -> None:
         async with played_owner(keep_silent) as owner, links() as peers:
