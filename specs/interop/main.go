@@ -9,6 +9,7 @@ import (
 	"math/rand"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"time"
@@ -26,7 +27,7 @@ func main() {
 	runtime.LockOSThread()
 	var options options
 	quiet := flag.Bool("quiet", false, "print what failed and the last line only")
-	only := flag.String("only", "", "the checks whose name contains this")
+	only := flag.String("only", "", "the checks whose name this regular expression matches")
 	flag.StringVar(&options.python, "python", "python3", "interpreter that has our package")
 	flag.StringVar(&options.caller, "caller", filepath.Join("specs", "interop", "caller.py"), "our end that opens streams")
 	flag.Int64Var(&options.seed, "seed", 0, "of sizes and contents; 0: of the clock")
@@ -41,11 +42,16 @@ func main() {
 	if options.seed == 0 {
 		options.seed = time.Now().UnixNano() & 0x7fffffff
 	}
-	os.Exit(all(options, *only, *quiet))
+	chosen, err := regexp.Compile(*only)
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "blackstart: only=%s: %s; try: -only window-stall\n", *only, err)
+		os.Exit(2)
+	}
+	os.Exit(all(options, chosen, *quiet))
 }
 
 // all runs every check in both roles; 0 when all held.
-func all(options options, only string, quiet bool) int {
+func all(options options, only *regexp.Regexp, quiet bool) int {
 	began := time.Now()
 	held, failed, payload := 0, 0, int64(0)
 	tell := func(name, detail string, err error, said string) {
@@ -65,7 +71,7 @@ func all(options options, only string, quiet bool) int {
 	for _, role := range []string{"dials", "accepts"} {
 		for number, check := range checks {
 			name := role + "-" + check.name
-			if !strings.Contains(name, only) {
+			if !only.MatchString(name) {
 				continue
 			}
 			scene := &scene{

@@ -6,7 +6,7 @@
 | `netns` | a network namespace can be made |
 | `strace` | strace may attach to a process that runs already |
 | `faketime` | libfaketime is installed |
-| `go` | a Go tool chain is installed |
+| `go` | a Go tool chain is installed, and the Go yamux that the interop specs play |
 | `browser` | a Chromium is installed |
 """
 
@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from blackstart.core.gate import CAPABILITIES, required_capabilities
+from blackstart.core.gate import required_capabilities
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,21 +32,25 @@ _FAKETIME = (
     "usr/lib64/faketime/libfaketime.so.1",
     "usr/local/lib/faketime/libfaketime.so.1",
 )
+_GO_YAMUX = Path("/usr/share/gocode/src/github.com/hashicorp/yamux")
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 _ROOT = Path("/")
 _remarks: list[str] = []
+_asked: dict[str, str] = {}
 _GLANCES = ("browser", "faketime", "go")
 
 
 @cache
 def lacking(name: str) -> str | None:
     """Why a capability is not here; `None` when it is. Asked once a process."""
-    return _PROBES[name]()
+    reason = _PROBES[name]()
+    _asked[name] = reason or "here"
+    return reason
 
 
-def all_lacking() -> dict[str, str]:
-    """Every capability that is not here, with the reason."""
-    return {name: reason for name in CAPABILITIES if (reason := lacking(name)) is not None}
+def asked() -> dict[str, str]:
+    """What this process has asked so far: `here`, or why not. It asks nothing itself."""
+    return dict(_asked)
 
 
 def take_remarks() -> list[str]:
@@ -114,7 +118,9 @@ def _faketime() -> str | None:
 
 
 def _go() -> str | None:
-    return None if shutil.which("go") else "go is not on PATH"
+    if shutil.which("go") is None:
+        return "go is not on PATH"
+    return None if _GO_YAMUX.is_dir() else f"{_GO_YAMUX} is not installed"
 
 
 def _browser() -> str | None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[3]
 WORKFLOW = ROOT / ".github" / "workflows" / "e2e.yml"
-SCRIPTS = ("attack", "drill", "lint", "production", "soak", "test")
+READ = {".py", ".md", ".toml", ".yml"}  # every file of these kinds is read by a spec at the end of this file
+SCRIPTS = ("attack", "drill", "interop", "lint", "production", "soak", "test")
 
 
 def text(name: str | Path) -> str:
@@ -88,6 +90,27 @@ def test_paths_are_filtered_by_a_deny_list_on_requests_and_not_at_all_on_pushes(
     assert "continue-on-error" not in source
 
 
+@pytest.mark.holds("B-208")
+def test_no_file_that_a_spec_reads_is_left_out_of_a_request() -> None:
+    """Pages are input: a change of one can be red, so it has to run the specs."""
+    source = without_comments(text(WORKFLOW))
+    listed = source.partition("    paths-ignore:\n")[2].partition("\npermissions:")[0]
+    patterns = [line.strip().removeprefix("- ").strip('"') for line in listed.splitlines() if line.strip()]
+    assert patterns, "the control: there is a list"
+    specs = "\n".join(text(path) for path in (ROOT / "specs").rglob("*.py"))
+    files = [path for path in ROOT.iterdir() if path.is_file()]
+    for folder in ("docs", "specs", "examples", "harness", "services", "bench", "ci", ".github"):
+        files += [path for path in (ROOT / folder).rglob("*") if path.is_file()]
+    ignored = [
+        name
+        for name in (path.relative_to(ROOT).as_posix() for path in files)
+        if any(fnmatch(name, pattern) or fnmatch(f"/{name}", pattern) for pattern in patterns)
+    ]
+    assert "LICENSE" in ignored, "the control: a pattern is understood"
+    read = [name for name in ignored if Path(name).suffix in READ or f'("{name}")' in specs]
+    assert read == [], "a change of what specs read would merge without them"
+
+
 @pytest.mark.holds("B-210")
 def test_no_reaper_is_pulled_and_the_tool_chain_is_pinned() -> None:
     source = without_comments(text(WORKFLOW))
@@ -134,7 +157,7 @@ def test_the_pipeline_runs_its_parts_in_order_and_stops_at_the_first_failure(tmp
     environ = {"PATH": os.environ["PATH"]}
     done = subprocess.run([runner], cwd="/", env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == 3
-    required = "container,strace,faketime,netns"
+    required = "container,strace,faketime,netns,go"
     assert done.stdout.splitlines() == [
         "system true",
         *(f"{name} true {required}" for name in ("lint", "test", "drill", "attack")),
@@ -183,7 +206,7 @@ def test_no_page_and_no_comment_names_a_file_that_is_not_there() -> None:
     missing = []
     for raw in listed:
         path = ROOT / os.fsdecode(raw)
-        if raw and path.suffix in {".py", ".md", ".toml", ".yml"} and path.is_file():
+        if raw and path.suffix in READ and path.is_file():
             source = path.read_text(encoding="utf-8", errors="replace")
             missing += [
                 f"{os.fsdecode(raw)}: {one}" for one in named.findall(source) if not (ROOT / one).exists()

@@ -98,9 +98,8 @@ class Sending:
         length = min(state.waiting, state.send_credit, self._limits.frame_bytes)
         state.waiting -= length
         state.send_credit -= length
-        final = (
-            not length
-        )  # a frame of its own: told of both at once, hashicorp/yamux may read the end before the data
+        # FIN in a frame of its own: told of both at once, hashicorp/yamux may read the end before the data.
+        final = not length
         state.fin_sent = final
         if length and state.fin_wanted and not state.waiting:
             state.in_turn = True

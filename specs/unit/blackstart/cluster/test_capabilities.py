@@ -69,6 +69,17 @@ def test_what_is_not_on_the_path_is_not_here(tmp_path: Path, monkeypatch: pytest
         assert "on PATH" in (capabilities._PROBES[name]() or ""), name
 
 
+def test_a_tool_chain_without_the_yamux_it_is_for_is_not_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (tmp_path / "go").touch(mode=0o755)
+    monkeypatch.setattr(capabilities, "_GO_YAMUX", tmp_path / "yamux")
+    assert capabilities._PROBES["go"]() == f"{tmp_path / 'yamux'} is not installed"
+    (tmp_path / "yamux").mkdir()
+    assert capabilities._PROBES["go"]() is None
+
+
 @pytest.mark.needs("strace")
 def test_the_machines_own_strace_is_asked_in_the_same_words() -> None:
     assert capabilities._PROBES["strace"]() is None
