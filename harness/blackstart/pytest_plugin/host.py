@@ -6,6 +6,7 @@ import os
 import platform
 import sys
 from contextlib import ExitStack
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,6 +82,13 @@ class Host:
         if self._journal is not None:
             self._journal.write(kind, spec=spec, **data)
 
+    def tell_capabilities(self) -> None:
+        """Into `run.json` goes what this process found out about the machine, and what a look at its files tells."""
+        if self._run is not None:
+            from blackstart.cluster.capabilities import asked, seen_at_a_glance  # noqa: PLC0415 - only where a run was made
+
+            self._run.update(capabilities=asked() | seen_at_a_glance())
+
     def close(self) -> None:
         """Leaves the run; what this process still has running is ended by the guardian now."""
         self._stack.close()
@@ -128,4 +136,9 @@ def host_of(config: pytest.Config) -> Host:
 
 
 def _versions() -> dict[str, str]:
-    return {"python": platform.python_version(), "pytest": pytest.__version__, "kernel": platform.release()}
+    return {
+        "blackstart": version("blackstart"),
+        "python": platform.python_version(),
+        "pytest": pytest.__version__,
+        "kernel": platform.release(),
+    }

@@ -62,6 +62,10 @@ class Collecting:
         elif wanted and not session.config.getoption("collectonly", default=False):
             host_of(self._config).run  # noqa: B018 - makes it
 
+    def pytest_sessionfinish(self) -> None:
+        """Specs ask for capabilities in the process that runs them; before a controller's own end."""
+        host_of(self._config).tell_capabilities()
+
 
 class Controlling:
     """In xdist's controller: makes the run when a worker asks for it, and names the spec a dead worker had open."""
@@ -123,6 +127,7 @@ class Judging:
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
         host = host_of(self._config)
         if host.started:
+            host.tell_capabilities()
             verdict = str(self.ledger.verdict()) if not self.against else "failed"
             host.run.update(tally=self.tally.lines()[0] if self.tally else None)
             host.write(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 import pytest
@@ -95,6 +96,32 @@ def test_other(): pass
 
     unused = inner(source, "-k", "other", BLACKSTART_REQUIRE="go")
     assert unused.ret == 1, "the run is short of what it requires, whatever was selected"
+
+
+PROBED = """
+import pytest
+from blackstart.cluster import capabilities
+for name in capabilities._PROBES:
+    capabilities._PROBES[name] = lambda name=name: f"{name} was tried"
+capabilities._PROBES["go"] = lambda: None
+@pytest.mark.needs("strace")
+def test_needs(journal): pass
+def test_other(journal): pass
+"""
+
+
+@pytest.mark.parametrize("parallel", [(), ("-n", "2")], ids=["alone", "xdist"])
+def test_a_run_says_its_versions_and_the_capabilities_that_were_asked_for(
+    inner: Inner, pytester: pytest.Pytester, parallel: tuple[str, ...]
+) -> None:
+    inner(PROBED, *parallel)
+    facts = json.loads((latest(pytester) / "run.json").read_text())
+    assert set(facts["versions"]) == {"blackstart", "kernel", "pytest", "python"}, "a version is missing"
+    assert facts["versions"]["blackstart"] == version("blackstart")
+    told = facts["capabilities"]
+    assert told.get("strace") == "strace was tried", f"what a spec asked for is missing: {told}"
+    assert set(told) == {"browser", "faketime", "go", "strace"}, "what costs time is tried for its own sake"
+    assert parallel or (told["go"], told["browser"]) == ("here", "browser was tried")
 
 
 def test_a_required_name_nobody_knows_is_bad_input(inner: Inner) -> None:
