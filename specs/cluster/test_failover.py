@@ -44,6 +44,8 @@ def test_the_death_of_another_replica_never_disturbs_a_worker_that_did_not_depen
     window = fleet.timings.offline_within_s + fleet.timings.instance_liveness_s
     consistently(lambda: fleet.status(0, via=0), "healthy", during=window, watch=fleet.watch)
     assert fleet.presence(0, via=0) == "connected"
+    listed = [instance["id"] for instance in fleet.get("/api/instances", via=0).json()]
+    assert listed == ["frontend-0"], f"a dead replica's row was never swept: {listed}"
     _offline_after_a_kill(fleet, via=0)
 
 
