@@ -5,12 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Protocol
 
 from inference_fleet.route.outcomes import CallerExpired, NoRelayPath, PeerUnreachable
 from inference_fleet.route.relay_frame import FRAME_LIMIT, RelayRequest
 from inference_fleet.settings import Deadline
-from inference_fleet.tunnel import DeadlineExpired, SessionDead, StreamRefused, read_reply, write_frame
+from inference_fleet.tunnel import (
+    DeadlineExpired,
+    DialRefused,
+    SessionDead,
+    StreamRefused,
+    read_reply,
+    write_frame,
+)
 
 if TYPE_CHECKING:
     from inference_fleet.cluster import Owner
@@ -77,29 +85,27 @@ class PeerLinks:
 
         A link that was up and turns out to be dead is dialled anew. The worker's and the owner's refusals come
         back as `StreamRefused`; a peer that does not answer is `PeerUnreachable`, unless the caller's own time
-        ran out, which is looked at first.
+        ran out, which is looked at first. A peer that answers 401 is named so: no network is to blame for that.
         """
         relay = RelayRequest(self._instance_id, request)
         opening = deadline.shorten(self._timings.stream_open_s)
-        why = "no time was left to ask it"
+        said = "does not answer: no time was left to ask it"
         while not deadline.expired:
             link = self._links.get(owner.instance_id)
             kept = link is not None and link.is_up
             try:
                 return await _ask(await self._session(owner, opening), relay, opening)
             except SessionDead as error:
-                why = str(error)
+                said = f"does not answer: {error}"
             except OSError as error:
-                why, kept = str(error) or type(error).__name__, False
+                said, kept = _said(error), False
             if not kept:
                 break
         if deadline.expired:
             raise CallerExpired(
                 request.node, f"the caller's time ran out while replica {owner.instance_id} was asked"
             )
-        raise PeerUnreachable(
-            request.node, f"replica {owner.instance_id} at {owner.address} does not answer: {why}"
-        )
+        raise PeerUnreachable(request.node, f"replica {owner.instance_id} at {owner.address} {said}")
 
     async def go_away(self, reason: str) -> None:
         """Tell every peer that nothing new comes, and dial nobody any more."""
@@ -188,6 +194,12 @@ class PeerLinks:
     def _forget(self, link: _Link) -> None:
         if self._links.get(link.owner.instance_id) is link:
             del self._links[link.owner.instance_id]
+
+
+def _said(error: OSError) -> str:
+    if isinstance(error, DialRefused) and error.status == HTTPStatus.UNAUTHORIZED:
+        return "refuses this replica's token with HTTP 401; try: the same BLACKSTART_CLUSTER_SECRET on every replica"
+    return f"does not answer: {str(error) or type(error).__name__}"
 
 
 async def _ask(session: Session, relay: RelayRequest, deadline: Deadline) -> Stream:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from specs.unit.inference_fleet.tunnel.linked import serve
 from starlette.applications import Starlette
+from starlette.responses import Response
 from starlette.routing import WebSocketRoute
 
 from inference_fleet.auth import PeerTokens
@@ -174,6 +175,25 @@ def test_a_deadline_between_request_and_reply_is_the_callers_own_and_crossed_in_
             assert 0 < arrived <= TIMINGS.reconnect_backoff_min_s * 1000, "the owner was told what was left"
 
     asyncio.run(story())
+
+
+def test_a_peer_that_refuses_the_token_is_told_from_one_that_does_not_answer() -> None:
+    async def refused_with(status: int) -> str:
+        async def refuse(websocket: WebSocket) -> None:
+            await websocket.send_denial_response(Response("not one of us", status))
+
+        async with serve(Starlette(routes=[WebSocketRoute(PATH, refuse)])) as url, links() as peers:
+            owner = owned_by("owner", address=url.removeprefix("http://"))
+            with pytest.raises(PeerUnreachable) as caught:
+                await peers.open(owner, REQUEST, deadline=soon())
+            return str(caught.value)
+
+    refused, other = (asyncio.run(refused_with(status)) for status in (401, 503))
+    assert "refuses this replica's token with HTTP 401" in refused, "a secret that differs is not named"
+    assert "BLACKSTART_CLUSTER_SECRET" in refused
+    assert "does not answer" not in refused
+    assert "does not answer" in other
+    assert "BLACKSTART_CLUSTER_SECRET" not in other
 
 
 def test_a_deadline_that_passed_during_the_dial_opens_nothing_on_the_link() -> None:
