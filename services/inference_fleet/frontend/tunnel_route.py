@@ -133,8 +133,12 @@ async def _arrived(replica: Replica, node_id: str) -> None:
 
 async def _release(replica: Replica, node_id: str, epoch: int) -> None:
     """Record the departure; what an outage keeps from being written here, the next beats settle."""
+    releasing = asyncio.ensure_future(replica.registry.release(node_id, epoch))
     try:
-        await asyncio.shield(replica.registry.release(node_id, epoch))
+        await asyncio.shield(releasing)
+    except asyncio.CancelledError:
+        await asyncio.wait([releasing])  # what is under way ends before this replica does
+        raise
     except DatabaseUnavailable as error:
         _log.warning("the departure could not be recorded yet: %s", error)
 

@@ -16,6 +16,7 @@ from inference_fleet.tunnel import (
     DialRefused,
     SessionDead,
     StreamRefused,
+    part,
     read_reply,
     write_frame,
 )
@@ -115,11 +116,7 @@ class PeerLinks:
 
     async def close(self, deadline: Deadline) -> bool:
         """Wait for relayed streams, then close the links; True when all finished in time."""
-        sessions = self.sessions
-        finished = [await session.drained(deadline) for session in sessions]
-        for session in sessions:
-            await session.close()
-        return all(finished)
+        return await part(self.sessions, deadline)
 
     @property
     def sessions(self) -> list[Session]:

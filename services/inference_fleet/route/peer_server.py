@@ -25,6 +25,7 @@ from inference_fleet.tunnel import (
     Session,
     StreamRefused,
     accept_stream,
+    part,
     read_frame,
     refuse_stream,
     refuse_stream_as,
@@ -88,11 +89,7 @@ class PeerServer:
 
     async def close(self, deadline: Deadline) -> bool:
         """Wait for running relays, then close the links; True when all finished in time."""
-        sessions = self.sessions
-        finished = [await session.drained(deadline) for session in sessions]
-        for session in sessions:
-            await session.close()
-        return all(finished)
+        return await part(self.sessions, deadline)
 
     async def _relay(self, peer: str, stream: Stream) -> None:
         begun = self._clock()

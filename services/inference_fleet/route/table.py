@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from inference_fleet.settings import Deadline
+from inference_fleet.tunnel import part
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -126,10 +127,7 @@ class SessionTable:
         leaving = [seat.held.session for seat in self._running]
         for session in leaving:
             session.go_away(reason)
-        finished = [await session.drained(deadline) for session in leaving]
-        for session in leaving:
-            await session.close()
-        return all(finished)
+        return await part(leaving, deadline)
 
     @property
     def closing(self) -> bool:

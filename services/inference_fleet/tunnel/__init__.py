@@ -25,6 +25,7 @@ from inference_fleet.tunnel.handshake import (
     refuse_stream_as,
     request_stream,
 )
+from inference_fleet.tunnel.parting import part
 from inference_fleet.tunnel.reconnect import ReconnectSchedule
 from inference_fleet.tunnel.refusals import REFUSALS, Refusal, StreamRefused, is_evidence, refusal_of
 from inference_fleet.tunnel.session import Session
@@ -61,6 +62,7 @@ __all__ = [
     "accept_stream",
     "dial_websocket",
     "is_evidence",
+    "part",
     "read_frame",
     "read_reply",
     "refusal_of",

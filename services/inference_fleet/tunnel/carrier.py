@@ -36,6 +36,9 @@ class Carrier(Protocol):
 class Receiver(Protocol):
     """What a direct carrier tells its session; none of these raises."""
 
+    def heard(self) -> None:
+        """A read brought bytes, whatever they are; what they say is told next."""
+
     def received(self, data: memoryview, key: bytes) -> None:
         """Bytes came; `key` opens them (see `websocket.opened`). The view is valid during this call only."""
 

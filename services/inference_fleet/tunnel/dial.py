@@ -112,18 +112,19 @@ async def dial_websocket(
             url,
             response.status_code,
             bytes(response.body)[:_BODY_LIMIT].decode("utf-8", "replace"),
-            _seconds(response.headers.get("Retry-After")),
+            _seconds(next(iter(response.headers.get_all("Retry-After")), None)),
         ) from None
     except TimeoutError:
         raise DialFailed(f"{url} did not finish the handshake within {timings.handshake_s:g} s") from None
     except (InvalidHandshake, WebSocketException, OSError, EOFError, ValueError) as error:
         raise DialFailed(f"{url}: {str(error) or type(error).__name__}") from error
-    response_headers = connection.response.headers if connection.response is not None else {}
+    assert connection.response is not None, "an upgrade has an answer"
+    answered = {name.lower(): value for name, value in connection.response.headers.raw_items()}
     if connection.subprotocol != subprotocol:
         connection.transport.abort()
         raise DialFailed(f"{url} speaks {connection.subprotocol or 'no subprotocol'}, not {subprotocol}")
     assert isinstance(connection, _Handshake)
-    if connection.connection_lost_waiter.done():
+    if connection.connection_lost_waiter.done() or connection.transport.is_closing():
         raise DialFailed(f"{url} closed the connection right after its upgrade")
     carrier = DirectWebSocket(
         connection.transport,
@@ -132,7 +133,7 @@ async def dial_websocket(
         stall_s=timings.write_stall_s,
         early=connection.early,
     )
-    return carrier, {name.lower(): value for name, value in response_headers.items()}
+    return carrier, answered
 
 
 def _seconds(value: str | None) -> float | None:

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 READ_BYTES: Final = 256 * 1024
 WRITE_HIGH_BYTES: Final = 256 * 1024
+TLS_WRITE_HIGH_BYTES: Final = 64 * 1024
+"""Below it lies another buffer of the same kind, for what is encrypted."""
 _UNSENT_LOW_BYTES: Final = 128 * 1024
 _LATE_SHARE: Final = 0.1
 _BUFFER: Final = memoryview(bytearray(READ_BYTES))
@@ -66,7 +68,8 @@ class DirectWebSocket(asyncio.BufferedProtocol):
         self._unsent = 0
         transport.pause_reading()
         transport.set_protocol(self)
-        transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
+        secret = transport.get_extra_info("sslcontext") is not None
+        transport.set_write_buffer_limits(high=TLS_WRITE_HIGH_BYTES if secret else WRITE_HIGH_BYTES)
         if (sock := transport.get_extra_info("socket")) is not None:
             # what waits in the kernel cannot be overtaken by anything; 25 is TCP_NOTSENT_LOWAT where Python lacks it
             with contextlib.suppress(OSError):
@@ -148,6 +151,10 @@ class DirectWebSocket(asyncio.BufferedProtocol):
 
     def _read(self, data: memoryview) -> None:
         receiver = self._receiver
+        if self._transport.is_closing():
+            return
+        if receiver is not None:
+            receiver.heard()
         try:
             for told in self._frames.receive(data):
                 if isinstance(told, Piece):
@@ -162,7 +169,7 @@ class DirectWebSocket(asyncio.BufferedProtocol):
             _log.warning("hanging up on a WebSocket peer: %s", error)
             self._why = ConnectionAbortedError(f"the peer broke the WebSocket framing: {error}")
             self._send(Opcode.CLOSE, [close_payload(error.code, str(error))])
-            self._transport.close()
+            self._leave()
         if receiver is not None:
             receiver.received_all()
 
@@ -178,7 +185,14 @@ class DirectWebSocket(asyncio.BufferedProtocol):
             self._closing = True
             code = CloseCode.NORMAL if told.code == CloseCode.NO_STATUS else told.code
             self._send(Opcode.CLOSE, [close_payload(code, "")])
+        self._leave()
+
+    def _leave(self) -> None:
+        """Close; a peer that has said its last word and reads nothing must not keep the session from hearing of it."""
         self._transport.close()
+        if self._receiver is not None and self._transport.get_write_buffer_size():
+            self.can_write = False
+            self._receiver.carrier_lost(self._why)
 
     def _send(self, opcode: Opcode, parts: Sequence[bytes | memoryview]) -> None:
         if self._transport.is_closing():

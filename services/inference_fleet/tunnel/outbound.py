@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from inference_fleet.tunnel.carrier import DirectCarrier
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from inference_fleet.tunnel.carrier import Carrier
     from inference_fleet.tunnel.stream import Stream
@@ -35,8 +35,12 @@ class Outbound:
         *,
         stall_s: float,
         backlog_limit: int,
+        failed: Callable[[Exception], None],
     ) -> None:
-        """`streams` is the session's own table; `backlog_limit` bounds all payload that waits."""
+        """`streams` is the session's own table; `backlog_limit` bounds all payload that waits.
+
+        `failed` is told what keeps a direct carrier from being written: whoever happened to write is not to blame.
+        """
         self._mux = mux
         self._streams = streams
         self._carrier = None if isinstance(carrier, DirectCarrier) else carrier
@@ -44,6 +48,7 @@ class Outbound:
         self._held = True
         self._pumping = False
         self._stall_s = stall_s
+        self._failed = failed
         self._backlog_limit = backlog_limit
         self._backlog = 0
         self._work = asyncio.Event()
@@ -126,6 +131,9 @@ class Outbound:
                     self._quiet.set()
                     return
                 direct.write(parts)
+        except Exception as error:  # noqa: BLE001  # named in the session's ending
+            self.stop()
+            self._failed(error)
         finally:
             self._pumping = False
 

@@ -64,8 +64,9 @@ class Session:
             carrier,
             stall_s=timings.write_stall_s,
             backlog_limit=self._limits.session_backlog,
+            failed=self.failed,
         )
-        self._in = Inbound(self._mux, self._streams, tell=self._on_event, over=self._is_over)
+        self._in = Inbound(self._mux, self._streams, self._out, self)
         self._handlers = Handlers(on_stream, name=self.name)
         self._empty = asyncio.Event()
         self._empty.set()
@@ -152,33 +153,42 @@ class Session:
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
-                parts = (
-                    [self._pulse] if isinstance(self._carrier, DirectCarrier) else [self._pulse, self._read]
-                )
-                tasks = [
-                    group.create_task(self._fenced(part), name=f"tunnel {self.name} {part.__name__}")
-                    for part in parts
-                ]
-                writer = self._begin_writing(group)
-                await self._over.wait()
-                for task in tasks:
-                    task.cancel()
-                closed = await self._say_goodbye()
-                if writer is not None:
-                    writer.cancel()
-                self._out.stop()
-                if not closed:
-                    self._carrier.abort()
-                clean = self._ending is not None and self._ending.clean
-                await self._handlers.settle(self._timings.stream_linger_s if clean else 0)
+                try:
+                    await self._drive(group)
+                except BaseException:
+                    self._abandon()  # before the group waits for its tasks: nothing is read meanwhile
+                    raise
         except BaseException:
-            self._end(Ending(clean=False, cause="aborted here"))
-            self._carrier.abort()
+            self._abandon()
             raise
         finally:
             self._finished.set()
         assert self._ending is not None
         return self._ending
+
+    async def _drive(self, group: asyncio.TaskGroup) -> None:
+        direct = isinstance(self._carrier, DirectCarrier)
+        tasks = [
+            group.create_task(self._fenced(part), name=f"tunnel {self.name} {part.__name__}")
+            for part in ([self._pulse] if direct else [self._pulse, self._read])
+        ]
+        writer = self._begin_writing(group)
+        await self._over.wait()
+        for task in tasks:
+            task.cancel()
+        closed = await self._say_goodbye()
+        if writer is not None:
+            writer.cancel()
+        self._out.stop()
+        if not closed:
+            self._carrier.abort()
+        clean = self._ending is not None and self._ending.clean
+        await self._handlers.settle(self._timings.stream_linger_s if clean else 0)
+
+    def _abandon(self) -> None:
+        self._end(Ending(clean=False, cause="aborted here"))
+        self._out.stop()
+        self._carrier.abort()
 
     # ---- what streams ask (StreamHost)
 
@@ -227,65 +237,43 @@ class Session:
         """A timer of `stream_linger_s`."""
         return asyncio.get_running_loop().call_later(self._timings.stream_linger_s, then)
 
-    # ---- reading
+    # ---- reading, and what the receiving half asks (InboundHost)
+
+    def is_over(self) -> bool:
+        """Whether it has ended; `run` may still be saying goodbye."""
+        return self._over.is_set()
+
+    def heard(self) -> None:
+        """The peer lives."""
+        self._keepalive.heard(time.monotonic())
 
     async def _read(self) -> None:
         assert not isinstance(self._carrier, DirectCarrier), "a direct carrier tells by itself"
         while True:
             message = await self._carrier.receive()
             if message is None:
-                self._closed_by_peer()
+                self.closed_by_peer()
                 return
-            self._keepalive.heard(time.monotonic())
+            self.heard()
             self._in.feed(memoryview(message), b"")
             self._out.wake()
-            if self._over.is_set():
+            if self.is_over():
                 return
 
-    def _is_over(self) -> bool:
-        return self._over.is_set()
-
-    def _closed_by_peer(self) -> None:
+    def closed_by_peer(self) -> None:
+        """End it since nothing comes any more."""
         clean = not self._streams and not self.connected
         self._end(Ending(clean=clean, cause="the peer closed the connection"))
 
-    # ---- what a direct carrier tells (Receiver)
-
-    def received(self, data: memoryview, key: bytes) -> None:
-        """Bytes came."""
-        if self._is_over():
-            return
-        self._keepalive.heard(time.monotonic())
-        self._out.hold()
-        try:
-            self._in.feed(data, key)
-        except Exception as error:  # noqa: BLE001  # named in the ending, as of every part of the session
-            self._failed(error)
-
-    def received_all(self) -> None:
-        """One read was told."""
-        self._out.let_go()
-
-    def writable(self) -> None:
-        """The transport takes bytes again."""
-        self._out.wake()
-
-    def carrier_lost(self, why: Exception | None) -> None:
-        """Nothing comes and nothing goes any more."""
-        self._out.stop()
-        if why is None:
-            self._closed_by_peer()
-        else:
-            self._failed(why)
-
     def _begin_writing(self, group: asyncio.TaskGroup) -> asyncio.Task[None] | None:
         if isinstance(self._carrier, DirectCarrier):
-            self._carrier.attach(self)
+            self._carrier.attach(self._in)
             self._out.let_go()
             return None
         return group.create_task(self._fenced(self._out.run), name=f"tunnel {self.name} write")
 
-    def _on_event(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
+        """What the core made of what came."""
         match event:
             case Opened(stream=stream_id):
                 self._on_opened(stream_id)
@@ -337,9 +325,9 @@ class Session:
         try:
             await part()
         except Exception as error:  # noqa: BLE001  # logged, told to the peer and named in the ending
-            self._failed(error)
+            self.failed(error)
 
-    def _failed(self, error: Exception) -> None:
+    def failed(self, error: Exception) -> None:
         """End the session by the name of what one of its parts met."""
         match error:
             case ProtocolError():

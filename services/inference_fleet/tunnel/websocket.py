@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from websockets.speedups import apply_mask
+try:
+    from websockets.speedups import apply_mask
+except ImportError:  # built without its optional C part
+    from websockets.utils import apply_mask
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -21,6 +21,9 @@ class Awaited:
         self._room = asyncio.Event()
         carrier.attach(self)
 
+    def heard(self) -> None:
+        return
+
     def received(self, data: memoryview, key: bytes) -> None:
         self._told.put_nowait(opened(data, key))
 

@@ -204,3 +204,33 @@ def test_abort_drops_the_connection_and_the_reader_learns_it() -> None:
             assert await within(carrier.receive()) is None
 
     asyncio.run(story())
+
+
+def test_a_header_that_comes_twice_is_no_failure() -> None:
+    """As two `Set-Cookie` of a balancer before the replicas."""
+
+    async def answer(websocket: WebSocket) -> None:
+        if websocket.headers["x-asked"] == "yes":
+            cookies = [(b"Set-Cookie", b"a=1"), (b"Set-Cookie", b"b=2"), (b"X-Answer", b"42")]
+            await websocket.accept(subprotocol=PROTOCOL, headers=cookies)
+            await websocket.receive()
+            return
+        refusal = PlainTextResponse("later", 503)
+        refusal.raw_headers += [(b"retry-after", b"7"), (b"retry-after", b"9")]
+        await websocket.send_denial_response(refusal)
+
+    async def story() -> None:
+        async with _route(answer) as url:
+            try:
+                carrier, headers = await dial_websocket(
+                    url, subprotocol=PROTOCOL, headers={"X-Asked": "yes"}, timings=TIMINGS
+                )
+            except LookupError as error:
+                pytest.fail(f"two values of one header end the dial: {error!r}")
+            carrier.abort()
+            assert headers["x-answer"] == "42"
+            with pytest.raises(DialRefused) as caught:
+                await dial_websocket(url, subprotocol=PROTOCOL, headers={"X-Asked": "no"}, timings=TIMINGS)
+            assert (caught.value.status, caught.value.retry_after_s) == (503, 7)
+
+    asyncio.run(story())

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from inference_fleet.tunnel import DirectWebSocket, Session
+from inference_fleet.tunnel import DirectWebSocket, Ending, Session
 from inference_fleet.tunnel.outbound import WriteStalled
 from inference_fleet.tunnel.websocket import CloseCode, Opcode, close_payload, frame_head, opened
+from inference_fleet.tunnel.yamux.wire import SYN, WINDOW, pack
 
 from .awaited import Awaited
 from .linked import TIMINGS, until, within
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
+
+    from inference_fleet.tunnel import Stream
 
 KEY = b"\x11\x22\x33\x44"
 SOON_S = TIMINGS.write_stall_s / 20
@@ -198,7 +201,7 @@ def test_a_peer_that_reads_slowly_is_not_cut_and_neither_is_one_that_our_own_loo
             for _ in range(8):
                 before = unsent(carrier)
                 while unsent(carrier) == before:
-                    await peer.take(64 * 1024)
+                    assert await peer.take(64 * 1024), "a peer that reads was cut"
                 carrier._judge()
             carrier._due -= TIMINGS.request_s * 2  # the judge comes late
             carrier._judge()
@@ -258,5 +261,86 @@ def test_a_session_writes_no_more_than_its_transport_takes() -> None:
                 heard += len(await peer.take(1 << 20))
             carrier.abort()
             await within(running)
+
+    asyncio.run(story())
+
+
+def frames_of(*frames: bytes) -> bytes:
+    """One message of a client."""
+    body = b"".join(frames)
+    return frame_head(Opcode.BINARY, len(body), KEY) + opened(memoryview(body), KEY)
+
+
+@pytest.mark.holds("T-19")
+def test_a_goodbye_is_told_at_once_though_its_sayer_reads_nothing_any_more() -> None:
+    async def story() -> None:
+        async with connected(stall_s=TIMINGS.request_s) as (peer, carrier):
+            awaited = Awaited(carrier)
+            while not unsent(carrier):
+                carrier.write([bytes(16 * 1024)])
+            assert carrier.can_write, "below high water: nothing else would notice"
+            await peer.say(Opcode.CLOSE, close_payload(1001, ""))
+            assert await within(awaited.receive()) is None
+            assert unsent(carrier), "the control: it still waits to be flushed"
+
+    asyncio.run(story())
+
+
+def test_a_session_that_is_cancelled_hears_nothing_while_its_handlers_tidy_up(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def story() -> None:
+        tidying, go = asyncio.Event(), asyncio.Event()
+
+        async def handler(_stream: Stream) -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                tidying.set()
+                await go.wait()
+
+        async with connected() as (peer, carrier):
+            session = Session(carrier, client=False, timings=TIMINGS, on_stream=handler)
+            running = asyncio.create_task(session.run())
+            await peer.put(frames_of(pack(WINDOW, SYN, 1, 0)))
+            await until(lambda: session.streams_open == 1)
+            await asyncio.sleep(0)
+            running.cancel()
+            await tidying.wait()
+            assert not session.connected
+            with suppress(OSError):  # the connection may be gone already
+                await peer.put(frames_of(pack(WINDOW, SYN, 3, 0)))
+            for _ in range(5):
+                await asyncio.sleep(0)
+            go.set()
+            with pytest.raises(asyncio.CancelledError):
+                await running
+        assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []
+
+    asyncio.run(story())
+
+
+def test_a_write_that_fails_ends_its_own_session_and_harms_nobody_who_wrote(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        async with connected() as (_, carrier):
+            session = Session(carrier, client=False, timings=TIMINGS)
+            running = asyncio.create_task(session.run())
+            await asyncio.sleep(0)
+            stream = session.open_stream()
+
+            def broken(_parts: Sequence[bytes | memoryview]) -> None:
+                raise ValueError("no such buffer")
+
+            monkeypatch.setattr(carrier, "write", broken)
+            try:
+                stream.write(b"hello")
+            except ValueError as error:
+                pytest.fail(f"whoever wrote is blamed: {error}")
+            ending = await within(running)
+            assert isinstance(ending, Ending)
+            assert "no such buffer" in ending.cause
+        assert "the session failed" in caplog.text
 
     asyncio.run(story())
