@@ -171,6 +171,35 @@ def test_the_pipeline_runs_its_parts_in_order_and_stops_at_the_first_failure(tmp
     assert re.search(r"ci: attack \d+ s", whole.stderr)
 
 
+@pytest.mark.holds("B-207")
+def test_every_part_of_the_pipeline_has_a_limit_at_which_it_may_still_tell(tmp_path: Path) -> None:
+    """The real `.ci/run`, over a `timeout` that tells how it was called and parts that do nothing."""
+    parts = re.findall(r"^run (\w+)", text(".ci/run"), re.MULTILINE)
+    for folder in (".ci", "ci", "bin"):
+        (tmp_path / folder).mkdir()
+    files = {".ci/run": text(".ci/run"), "bin/timeout": '#!/bin/sh\necho "$@"\n'}
+    for name, source in (files | {f"ci/{part}": "#!/bin/sh\necho unlimited\n" for part in parts}).items():
+        (tmp_path / name).write_text(source)
+        (tmp_path / name).chmod(0o755)
+    environ = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
+    whole = subprocess.run(
+        [tmp_path / ".ci" / "run"],
+        env=environ,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    told = [
+        re.fullmatch(r"--signal=INT --kill-after=\d+ (\d+) ci/(\w+)", line)
+        for line in whole.stdout.splitlines()
+    ]
+    assert None not in told, f"a part runs without a limit: {whole.stdout}"
+    limits = {found[2]: int(found[1]) for found in told if found}
+    assert list(limits) == parts
+    assert min(limits.values()) >= 600, "a slow machine is no hang"
+
+
 @pytest.mark.holds("B-214")
 def test_the_choices_that_are_easy_to_undo_are_written_down_where_they_are_made() -> None:
     page = text("docs/ci.md")
