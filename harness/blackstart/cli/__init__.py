@@ -41,7 +41,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.close(nowhere)
         complain("blackstart: stdout=pipe: its reader went away; try: keep it open, or > FILE")
         return ExitCode.HARNESS_FAILURE
-    except Exception:  # noqa: BLE001 - the last resort: a defect of ours must not look like a verdict
+    except Exception as error:  # noqa: BLE001 - the last resort: a defect of ours must not look like a verdict
         sys.stderr.write(redact(traceback.format_exc()))
+        said = " ".join(str(error).split()) or "no word"
+        complain(
+            redact(
+                f"blackstart: failure={type(error).__name__}: {said} (nobody foresaw it, so nothing is judged);"
+                " try: the trace above, which says where; report it"
+            )
+        )
         return ExitCode.HARNESS_FAILURE
     return code

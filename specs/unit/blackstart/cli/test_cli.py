@@ -90,9 +90,14 @@ def test_secrets_never_stand_in_an_error(
 def test_a_defect_of_ours_is_told_with_its_trace_and_is_no_verdict(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    commanding(monkeypatch, RuntimeError("a defect"))
+    commanding(monkeypatch, RuntimeError("a defect\nat postgresql://u:hidden@h/db"))
     assert main(["do"]) == ExitCode.HARNESS_FAILURE
-    assert "RuntimeError: a defect" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "RuntimeError: a defect" in err
+    last = err.splitlines(keepends=True)[-1]
+    assert FORM.fullmatch(last), f"no line of ours at the end: {last!r}"
+    assert "failure=RuntimeError: a defect at postgresql://u:***@h/db" in last
+    assert "hidden" not in err
 
 
 def test_no_command_prints_help_and_ends_with_the_line_of_bad_input(
