@@ -52,6 +52,7 @@ CODES: dict[str, Code] = {
     "internal": Code(500, _SERVER),
     "backend_failed": Code(502, _SERVER),
     "no_route": Code(503, _SERVER),
+    "loading": Code(503, _SERVER),
     "stale_owner": Code(503, _SERVER),
     "unavailable": Code(503, _SERVER),
     "database_unavailable": Code(503, _SERVER),

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+_COMING = frozenset({"starting", "ready"})
+"""States of a process that will answer on a node that is placed on; `ready`: it came up between two looks."""
+
 
 @dataclass(frozen=True)
 class Placed:
@@ -95,15 +98,24 @@ async def _reap(replica: Replica, candidate: Candidate, refused: WorkerRefused) 
 
 
 async def _nobody(replica: Replica, model: str) -> ApiError:
-    """No candidate: either nobody has the model, or nobody who has it can be given anything now."""
+    """No candidate: nobody has the model, or it is still starting, or nobody who has it can be given anything now."""
     having = [
-        f"{node.name} is {node.status}, its tunnel {node.presence}"
+        (node, str(each["state"]))
         for node in await replica.roster.nodes()
-        if any(each["name"] == model for each in node.models)
+        for each in node.models
+        if each["name"] == model
     ]
+    again = retry_after(replica.settings.timings.heartbeat_s)  # what a row says changes with a heartbeat
+    coming = [node.name for node, state in having if node.placeable and state in _COMING]
+    if coming:
+        text = f"model {model} is loading on {', '.join(coming[:5])}; try: ask again after Retry-After"
+        return ApiError("loading", text, headers=again)
     if having:
-        text = f"no route to model {model}: {'; '.join(having[:5])}"
-        return ApiError("no_route", text, headers=retry_after(replica.settings.timings.heartbeat_s))
+        why = "; ".join(
+            f"{node.name} is {node.status}, its tunnel {node.presence}, its process {state}"
+            for node, state in having[:5]
+        )
+        return ApiError("no_route", f"no route to model {model}: {why}", headers=again)
     names = ", ".join((await replica.roster.model_names())[:20]) or "none at the moment"
     return ApiError("model_not_found", f"no node serves the model {model!r}; served are: {names}")
 

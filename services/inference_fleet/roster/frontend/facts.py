@@ -78,6 +78,12 @@ class NodeView:
     address: str = ""
     http_address: str = ""
 
+    @property
+    def placeable(self) -> bool:
+        """Whether its ready processes are candidates: the rule of `Roster.candidates`, read from the view."""
+        serving = self.node_type == "backend" and self.status == NodeStatus.HEALTHY
+        return serving and self.presence != Presence.GONE
+
 
 def presence_in(row: Mapping[str, Any]) -> Presence:
     """The presence in a row of `NODE_FACTS`."""

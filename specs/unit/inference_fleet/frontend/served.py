@@ -195,11 +195,17 @@ async def register(
 
 
 async def beat(
-    served: Served, node_id: str, credential: str, boot_id: str, models: dict[str, Backend]
+    served: Served,
+    node_id: str,
+    credential: str,
+    boot_id: str,
+    models: dict[str, Backend],
+    *,
+    state: str = "ready",
 ) -> None:
-    """One heartbeat that reports ready model processes."""
+    """One heartbeat that reports model processes in one state."""
     reported = [
-        {"name": name, "port": process.port, "process_key": f"{name}#1", "state": "ready"}
+        {"name": name, "port": process.port, "process_key": f"{name}#1", "state": state}
         for name, process in models.items()
     ]
     sent = await served.http.post(

@@ -10,7 +10,7 @@ import httpx2
 import pytest
 from specs.unit.inference_fleet.route.piped import TIMINGS, until
 
-from .served import EVENTS_HEAD, answer, backend, chunk, hang, served, worker
+from .served import EVENTS_HEAD, answer, backend, beat, chunk, hang, served, worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -263,6 +263,48 @@ def test_a_worker_nobody_can_reach_is_no_route_and_loses_nothing(url: str, tmp_p
 
             unserved = await front.http.post("/v1/chat/completions", json={**ASK, "model": "other"})
             assert (unserved.status_code, unserved.json()["error"]["code"]) == (404, "model_not_found")
+
+    asyncio.run(story())
+
+
+def test_a_model_is_loading_only_while_a_node_that_is_placed_on_starts_it(url: str, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with (
+            backend(answer(REPLY)) as process,
+            served(url, tmp_path) as front,
+            worker(front, models={"m": process}) as held,
+        ):
+            await front.admin()
+            mine = {"Authorization": f"Bearer {held.credential}"}
+
+            async def asked(model: str, state: str) -> tuple[int, str, str]:
+                report = {"m": process}
+                await beat(front, held.node_id, held.credential, held.boot_id, report, state=state)
+                reply = await front.http.post("/v1/chat/completions", json={**ASK, "model": model})
+                error = reply.json().get("error", {"code": "", "message": ""})
+                if reply.status_code == 503:
+                    assert int(reply.headers["retry-after"]) >= TIMINGS.heartbeat_s
+                return reply.status_code, error["code"], error["message"]
+
+            status, code, text = await asked("m", "starting")
+            assert (status, code) == (503, "loading"), f"a model that starts: {text}"
+            assert "worker-0" in text
+            assert "; try: " in text
+            assert (await asked("other", "starting"))[:2] == (404, "model_not_found"), "nobody has it"
+
+            status, code, text = await asked("m", "failed")
+            assert (status, code) == (503, "no_route"), f"a model that failed: {text}"
+            assert "no route" in text
+            assert "its process failed" in text
+
+            assert (await front.http.post(f"/api/node/{held.node_id}/drain", headers=mine)).is_success
+            status, code, text = await asked("m", "starting")
+            assert (status, code) == (503, "no_route"), f"nothing is placed on this node: {text}"
+            assert "worker-0 is draining" in text
+
+            assert (await front.http.post(f"/api/node/{held.node_id}/resume", headers=mine)).is_success
+            assert await asked("m", "ready") == (200, "", ""), "the control"
+            assert process.started == 1, "one that was not ready was given work"
 
     asyncio.run(story())
 

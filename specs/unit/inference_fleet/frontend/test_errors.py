@@ -14,6 +14,7 @@ CONTRACT = {
     "name_taken": 409,
     "model_not_found": 404,
     "no_route": 503,
+    "loading": 503,
     "stale_owner": 503,
     "rate_limited": 429,
     "body_too_large": 413,

@@ -163,12 +163,15 @@ def test_candidates_are_ready_models_of_healthy_nodes_that_are_not_gone(play: Pl
         assert await roster.candidates("babbler-1") == []
         await a.release(node, claim.epoch)
         assert await roster.candidates("babbler-0") == [offer], "a worker moving house lost its place"
+        assert (await seen(stage, node)).placeable, "the view knows another rule than placement"
         await stage.gone(node)
         assert await roster.candidates("babbler-0") == [], "work is placed on a worker nobody reaches"
+        assert not (await seen(stage, node)).placeable, "the view places on a worker nobody reaches"
         await a.claim(node, seen_epoch=0, boot_id=BOOT)
         assert await roster.candidates("babbler-0") == [offer]
         await roster.set_draining(node, draining=True)
         assert await roster.candidates("babbler-0") == []
+        assert not (await seen(stage, node)).placeable
         await roster.set_draining(node, draining=False)
         await roster.heartbeat(node, reported("babbler-0", state="starting"))
         assert await roster.candidates("babbler-0") == []
@@ -179,9 +182,10 @@ def test_candidates_are_ready_models_of_healthy_nodes_that_are_not_gone(play: Pl
 
 def test_an_agent_is_never_a_candidate(play: Play) -> None:
     async def story(stage: Stage) -> None:
-        await stage.node("worker", "babbler-0")
+        node = await stage.node("worker", "babbler-0")
         assert await stage.database.change("UPDATE nodes SET node_type = 'agent'") == 1
         assert await stage.roster().candidates("babbler-0") == []
+        assert not (await seen(stage, node)).placeable, "the view places on an agent"
 
     play(story)
 
