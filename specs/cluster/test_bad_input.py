@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from specs.unit.inference_fleet.tunnel.awaited import Awaited
 
-from blackstart.fleet.http import client_of, error_code
+from blackstart.fleet.http import client_of, error_code, error_message
 from inference_fleet.frontend import bodies
 from inference_fleet.settings import Deadline
 from inference_fleet.tunnel import StreamRefused, read_reply
@@ -72,25 +72,29 @@ def _padded(size: int) -> bytes:
     return body[:-2] + b"u" * (size - len(body)) + body[-2:]
 
 
+# what is wrong, the body, the answer's status and code, and the thing its text has to name
 BODIES = [
-    ("nothing", b"", 400, "invalid"),
-    ("not JSON", b"hello", 400, "invalid"),
-    ("half of it", _chat_body()[:-5], 400, "invalid"),
-    ("not UTF-8", b'{"model":"\xff\xfe"}', 400, "invalid"),
-    ("a list", b"[]", 400, "invalid"),
-    ("no model", b"{}", 400, "invalid"),
-    ("a model that is a number", _chat_body(model=7), 400, "invalid"),
-    ("an empty model", _chat_body(model=""), 400, "invalid"),
-    ("a model of 300 characters", _chat_body(model="m" * 300), 400, "invalid"),
-    ("a model with a NUL", _chat_body(model="a\0b"), 400, "invalid"),
-    ("a model with a right-to-left mark", _chat_body(model=RIGHT_TO_LEFT), 400, "invalid"),
-    ("a model with slashes", _chat_body(model="../../etc/passwd"), 404, "model_not_found"),
-    ("a model nobody serves", _chat_body(model="babbler-9"), 404, "model_not_found"),
-    ("JSON nested 10,000 deep", _nested(DEEP), 400, "invalid"),
-    ("no messages", _chat_body(messages=[]), 400, "invalid"),
-    ("a negative number of tokens", _chat_body(max_tokens=-1), 400, "invalid"),
-    ("a temperature that is a text", _chat_body(temperature="hot"), 400, "invalid"),
-    ("a body one byte past the cap", _padded(bodies.LARGE + 1), 413, "body_too_large"),
+    ("nothing", b"", 400, "invalid", "not JSON"),
+    ("not JSON", b"hello", 400, "invalid", "not JSON"),
+    ("half of it", _chat_body()[:-5], 400, "invalid", "not JSON"),
+    ("not UTF-8", b'{"model":"\xff\xfe"}', 400, "invalid", "not JSON"),
+    ("a list", b"[]", 400, "invalid", "`array`"),
+    ("no model", b"{}", 400, "invalid", "`model`"),
+    ("a model that is a number", _chat_body(model=7), 400, "invalid", "`$.model`"),
+    ("an empty model", _chat_body(model=""), 400, "invalid", "`$.model`"),
+    ("a model of 300 characters", _chat_body(model="m" * 300), 400, "invalid", "`$.model`"),
+    ("a model with a NUL", _chat_body(model="a\0b"), 400, "invalid", "`$.model`"),
+    ("a model with a right-to-left mark", _chat_body(model=RIGHT_TO_LEFT), 400, "invalid", "`$.model`"),
+    ("a model with slashes", _chat_body(model="../../etc/passwd"), 404, "model_not_found", "etc/passwd"),
+    ("a model nobody serves", _chat_body(model="babbler-9"), 404, "model_not_found", "'babbler-9'"),
+    ("JSON nested 10,000 deep", _nested(DEEP), 400, "invalid", "nested deeper"),
+    ("a body one byte past the cap", _padded(bodies.LARGE + 1), 413, "body_too_large", str(bodies.LARGE)),
+]
+# what a replica passes on, and the model process refuses
+PASSED_ON = [
+    ("no messages", _chat_body(messages=[]), 400, "invalid", "messages"),
+    ("a negative number of tokens", _chat_body(max_tokens=-1), 400, "invalid", "max_tokens"),
+    ("a temperature that is a text", _chat_body(temperature="hot"), 400, "invalid", "temperature"),
 ]
 
 
@@ -98,12 +102,15 @@ BODIES = [
 def test_chat_bodies_that_cannot_be_meant_are_refused_by_name(fleet: Fleet) -> None:
     with _unharmed(fleet), client_of(fleet.frontend(0).url, within=fleet.timings.request_s) as client:
         seen = {}
-        for what, body, status, code in BODIES:
+        for what, body, status, code, named in [*BODIES, *PASSED_ON]:
             answer = client.post("/v1/chat/completions", content=body, headers=fleet.admin.bearer)
             seen[what] = (answer.status_code, error_code(answer.json()))
             assert seen[what] == (status, code), f"{what}: {answer.text[:300]}"
-            assert len(answer.json()["error"]["message"]) > 10
+            assert named in error_message(answer.json()), f"{what}: {answer.text[:300]}"
             assert (str(bodies.LARGE) in answer.text) == (code == "body_too_large"), what
+        for what, body, *_ in BODIES:
+            answer = client.post("/v1/chat/completions", content=body, headers=fleet.admin.bearer)
+            assert "; try: " in error_message(answer.json()), f"{what}: {answer.text[:300]}"
         # the control: a body exactly at the cap is read to its end, and refused by whom it was passed to
         at_cap = client.post(
             "/v1/chat/completions", content=_padded(bodies.LARGE), headers=fleet.admin.bearer
@@ -118,6 +125,7 @@ def test_chat_bodies_that_cannot_be_meant_are_refused_by_name(fleet: Fleet) -> N
                 headers={b"Authorization": bearer, b"X-Blackstart-Budget-Ms": budget},
             )
             assert (answer.status_code, error_code(answer.json())) == (400, "invalid"), budget
+            assert error_message(answer.json()).startswith("x-blackstart-budget-ms="), answer.text
 
 
 NAMES = [
@@ -145,25 +153,28 @@ def test_names_and_registrations_that_cannot_be_meant_are_refused_by_name(fleet:
         "capacity": {},
         "labels": {},
     }
-    wrong: list[dict[str, Any]] = [
-        *({**good, "name": name} for name in NAMES),
-        {**good, "node_type": "king"},
-        {**good, "boot_id": ""},
-        {**good, "credential_sha256": ""},
-        {**good, "credential_sha256": "A" * 64},
-        {**good, "labels": {f"k{number}": "v" for number in range(65)}},
-        {**good, "labels": {"k": "v" * 257}},
-        {**good, "capacity": {"gpus": "many"}},
-        {key: value for key, value in good.items() if key != "name"},
+    wrong: list[tuple[dict[str, Any], str]] = [
+        *(({**good, "name": name}, "`$.name`") for name in NAMES),
+        ({**good, "node_type": "king"}, "`$.node_type`"),
+        ({**good, "boot_id": ""}, "`$.boot_id`"),
+        ({**good, "credential_sha256": ""}, "`$.credential_sha256`"),
+        ({**good, "credential_sha256": "A" * 64}, "`$.credential_sha256`"),
+        ({**good, "labels": {f"k{number}": "v" for number in range(65)}}, "`$.labels"),
+        ({**good, "labels": {"k": "v" * 257}}, "`$.labels"),
+        ({**good, "capacity": {"gpus": "many"}}, "`$.capacity"),
+        ({key: value for key, value in good.items() if key != "name"}, "`name`"),
     ]
     token = {"Authorization": f"Bearer {fleet.secrets.registration_token}"}
     with _unharmed(fleet), client_of(fleet.frontend(0).url, within=fleet.timings.request_s) as client:
-        for body in wrong:
+        for body, named in wrong:
             answer = client.post("/api/node/register", json=body, headers=token)
             assert (answer.status_code, error_code(answer.json())) == (400, "invalid"), (body, answer.text)
+            assert named in error_message(answer.json()), (body, answer.text)
+            assert "; try: " in error_message(answer.json()), (body, answer.text)
         for path in ("/api/nodes/a%00b", "/api/nodes/" + "n" * 300, "/api/nodes/%E2%80%AEtxet"):
             answer = client.get(path, headers=fleet.admin.session)
-            assert answer.status_code in {400, 404}, (path, answer.text)
+            assert (answer.status_code, error_code(answer.json())) == (400, "invalid"), (path, answer.text)
+            assert "cannot be the id of a node" in error_message(answer.json()), (path, answer.text)
         huge = client.post("/api/node/register", content=b"x" * (bodies.MEDIUM + 1), headers=token)
         assert (huge.status_code, error_code(huge.json())) == (413, "body_too_large")
         deep = client.post("/api/node/register", content=b"[" * DEEP + b"]" * DEEP, headers=token)

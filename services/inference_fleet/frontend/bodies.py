@@ -41,23 +41,26 @@ async def read_body(request: Request, *, limit: int, within_s: float) -> bytes:
                 parts.append(part)
     except TimeoutError:
         raise ApiError(
-            "body_timeout", f"the body did not arrive within {within_s:g} s ({size} bytes did)"
+            "body_timeout",
+            f"the body did not arrive within {within_s:g} s ({size} bytes did); try: send it without a pause",
         ) from None
     except ClientDisconnect:
-        raise ApiError("invalid", "the client left before its body was complete") from None
+        raise ApiError(
+            "invalid", "the client left before its body was complete; try: send all of Content-Length"
+        ) from None
     return b"".join(parts)
 
 
 def decode(body: bytes, kind: type[T]) -> T:
-    """The body as a value of a type; whatever is wrong with it is a 400 that says where."""
+    """The body as a value of a type; whatever is wrong with it is a 400 that says where, and what to change."""
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:
-        raise ApiError("invalid", f"the body does not fit: {error}") from None
+        raise ApiError("invalid", f"the body does not fit: {error}; try: change that field") from None
     except RecursionError:
-        raise ApiError("invalid", "the body is nested deeper than a body may be") from None
+        raise ApiError("invalid", "the body is nested deeper than a body may be; try: nest it less") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ApiError("invalid", f"the body is not JSON: {error}") from None
+        raise ApiError("invalid", f"the body is not JSON: {error}; try: one JSON object in UTF-8") from None
 
 
 async def read_json(request: Request, kind: type[T], *, limit: int, within_s: float) -> T:
@@ -66,4 +69,5 @@ async def read_json(request: Request, kind: type[T], *, limit: int, within_s: fl
 
 
 def _too_large(limit: int) -> ApiError:
-    return ApiError("body_too_large", f"the body is larger than the {limit} bytes this path takes")
+    text = f"the body is larger than the {limit} bytes this path takes; try: a shorter one"
+    return ApiError("body_too_large", text)

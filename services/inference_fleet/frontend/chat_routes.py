@@ -76,7 +76,10 @@ def _deadline(request: Request, longest_s: float) -> Deadline:
     if text is None:
         return Deadline.after(longest_s)
     if not text.isascii() or not text.isdigit() or len(text) > _BUDGET_DIGITS or int(text) == 0:
-        raise ApiError("invalid", f"{BUDGET_HEADER}={text[:32]}: must be whole milliseconds, 1 or more")
+        raise ApiError(
+            "invalid",
+            f"{BUDGET_HEADER}={text[:32]}: must be whole milliseconds, 1 or more; try: {longest_s * 1000:.0f}",
+        )
     return Deadline.from_budget_ms(int(text), longest_s=longest_s)
 
 

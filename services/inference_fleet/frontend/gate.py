@@ -31,7 +31,8 @@ def path_id(connection: HTTPConnection, what: str = "node") -> str:
     if not _ID.fullmatch(value):
         raise ApiError(
             "invalid",
-            f"{value[:64]!r} cannot be the id of a {what}: 1 to 128 letters, digits, dots, dashes, underscores",
+            f"{value[:64]!r} cannot be the id of a {what}: 1 to 128 letters, digits, dots, dashes, underscores"
+            f"; try: the id as the list of {what}s has it",
         )
     return value
 

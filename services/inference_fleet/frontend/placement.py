@@ -116,8 +116,9 @@ async def _nobody(replica: Replica, model: str) -> ApiError:
             for node, state in having[:5]
         )
         return ApiError("no_route", f"no route to model {model}: {why}", headers=again)
-    names = ", ".join((await replica.roster.model_names())[:20]) or "none at the moment"
-    return ApiError("model_not_found", f"no node serves the model {model!r}; served are: {names}")
+    names = ", ".join((await replica.roster.model_names())[:20])
+    remedy = f"one of {names}" if names else "again once a worker serves one; none does at the moment"
+    return ApiError("model_not_found", f"no node serves the model {model!r}; try: {remedy}")
 
 
 def _unplaced(model: str, failures: list[RouteError | WorkerRefused]) -> ApiError:
