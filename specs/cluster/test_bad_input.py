@@ -161,6 +161,7 @@ def test_names_and_registrations_that_cannot_be_meant_are_refused_by_name(fleet:
         ({**good, "credential_sha256": "A" * 64}, "`$.credential_sha256`"),
         ({**good, "labels": {f"k{number}": "v" for number in range(65)}}, "`$.labels"),
         ({**good, "labels": {"k": "v" * 257}}, "`$.labels"),
+        ({**good, "labels": {"k": RIGHT_TO_LEFT}}, "`$.labels"),
         ({**good, "capacity": {"gpus": "many"}}, "`$.capacity"),
         ({key: value for key, value in good.items() if key != "name"}, "`name`"),
     ]

@@ -11,6 +11,7 @@ import msgspec
 
 from inference_fleet.auth.hmac_secret import keyed_hash
 from inference_fleet.auth.principal import Principal, Via
+from inference_fleet.settings.plain import PLAIN
 
 if TYPE_CHECKING:
     from inference_fleet.store import Database
@@ -19,12 +20,7 @@ PREFIX = "bsk_"
 _SECRET_BYTES = 32
 _LONGEST = 128
 
-KeyName = Annotated[
-    str,
-    msgspec.Meta(
-        min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f\u200e\u200f\u202a-\u202e\u2066-\u2069]+\Z"
-    ),
-]
+KeyName = Annotated[str, msgspec.Meta(min_length=1, max_length=128, pattern=rf"^{PLAIN}+\Z")]
 
 
 class KeyWanted(msgspec.Struct, frozen=True, kw_only=True):

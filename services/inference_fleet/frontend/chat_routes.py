@@ -14,6 +14,7 @@ from inference_fleet.frontend.passage import Passage
 from inference_fleet.frontend.placement import placed
 from inference_fleet.frontend.tracing import trace_of
 from inference_fleet.settings import Deadline
+from inference_fleet.settings.plain import PLAIN
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -26,14 +27,7 @@ _BUDGET_DIGITS = 12
 class _Wanted(msgspec.Struct, frozen=True):
     """What a replica has to know of a chat request; everything else is the model process's business."""
 
-    model: Annotated[
-        str,
-        msgspec.Meta(
-            min_length=1,
-            max_length=256,
-            pattern=r"^[^\x00-\x1f\x7f\u200e\u200f\u202a-\u202e\u2066-\u2069]+\Z",
-        ),
-    ]
+    model: Annotated[str, msgspec.Meta(min_length=1, max_length=256, pattern=rf"^{PLAIN}+\Z")]
     stream: bool | None = None
 
 

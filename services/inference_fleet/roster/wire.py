@@ -6,9 +6,10 @@ from typing import Annotated
 
 import msgspec
 
-# `\Z`, since `$` also matches before a line feed at the end. Text that Postgres cannot keep (NUL) or that would
-# write another line into a log is nobody's name.
-_PLAIN = r"^[^\x00-\x1f\x7f]*\Z"
+from inference_fleet.settings.plain import PLAIN
+
+# `\Z`, since `$` also matches before a line feed at the end
+_PLAIN = rf"^{PLAIN}*\Z"
 
 Name = Annotated[
     str, msgspec.Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?\Z")

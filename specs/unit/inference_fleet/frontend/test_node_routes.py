@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from specs.unit.inference_fleet.route.piped import until
 
+from blackstart.fleet.http import error_code
+
 from .served import REGISTRATION, backend, hang, register, served, worker
 
 if TYPE_CHECKING:
@@ -106,21 +108,21 @@ def test_text_that_cannot_be_kept_is_refused_wherever_it_stands(url: str, tmp_pa
             node = (await register(front, "worker-0", credential="c", boot_id=BOOT)).json()["id"]
             at = f"/api/node/{node}/heartbeat"
             mine = {"Authorization": "Bearer c"}
-            for bad in ("a\0b", "a\nb", "a\n"):
+            for bad in ("a\0b", "a\nb", "a\n", "a\u202eb", "\u2066a", "a\u200f"):
                 for body in ({"labels": {bad: "x"}}, {"labels": {"x": bad}}, {"capacity": {bad: 1}}):
                     reply = await front.http.post(
                         "/api/node/register", json={**BODY, "name": "worker-1", **body}, headers=TOKEN
                     )
-                    assert (reply.status_code, reply.json()["error"]["code"]) == (400, "invalid"), repr(body)
+                    assert (reply.status_code, error_code(reply.json())) == (400, "invalid"), repr(body)
                 for model in ({**plain, "name": bad}, {**plain, "process_key": bad}):
                     beat = {"boot_id": BOOT, "models": [model]}
                     reply = await front.http.post(at, json=beat, headers=mine)
-                    assert (reply.status_code, reply.json()["error"]["code"]) == (400, "invalid"), repr(model)
+                    assert (reply.status_code, error_code(reply.json())) == (400, "invalid"), repr(model)
             named = await front.http.post(
                 "/api/node/register", json={**BODY, "name": "worker-1\n"}, headers=TOKEN
             )
             assert named.status_code == 400, "a line feed ends no name"
-            beat = {"boot_id": BOOT, "models": [{**plain, "name": "modèle 7"}]}
+            beat = {"boot_id": BOOT, "models": [{**plain, "name": "modèle 7", "process_key": "clé"}]}
             assert (await front.http.post(at, json=beat, headers=mine)).status_code == 200, "the control"
 
     asyncio.run(story())
