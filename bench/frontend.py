@@ -166,7 +166,8 @@ def _listener(port: int) -> socket.socket:
 
 
 def _server(app: ASGIApp, replica: Replica, more: dict[str, Any]) -> _Server:
-    options = uvicorn_options(header_s=replica.settings.timings.handshake_s)
+    timings = replica.settings.timings
+    options = uvicorn_options(header_s=timings.handshake_s, idle_s=timings.http_idle_s)
     return _Server(uvicorn.Config(app, lifespan="off", **options, **more))
 
 

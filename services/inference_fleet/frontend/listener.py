@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 SILENT_AT_ONCE = 1024
 HEADER_BYTES = 64 * 1024
-KEPT_S = 5
-"""How long a connection may be idle between two requests."""
 
 _log = logging.getLogger(__name__)
 
@@ -140,11 +138,11 @@ class TunnelWebSocket(TakeoverWebSocketProtocol):
             self.handshake_complete = True
 
 
-def uvicorn_options(*, header_s: float) -> dict[str, Any]:
-    """What `uvicorn.Config` is told about the connections of a replica."""
+def uvicorn_options(*, header_s: float, idle_s: float) -> dict[str, Any]:
+    """What `uvicorn.Config` is told about the connections of a replica; `idle_s` between two requests of one."""
     return {
         "http": guarded_http(header_s=header_s),
-        "timeout_keep_alive": KEPT_S,
+        "timeout_keep_alive": idle_s,
         "ws": TunnelWebSocket,
         "ws_max_size": MAX_MESSAGE_BYTES,
         "ws_ping_interval": None,  # the sessions inside ping by themselves

@@ -76,7 +76,7 @@ async def serve_replica(replica: Replica, listening: socket.socket, told: asynci
         build_app(replica),
         lifespan="off",
         timeout_graceful_shutdown=math.ceil(timings.shutdown_s),
-        **uvicorn_options(header_s=timings.handshake_s),
+        **uvicorn_options(header_s=timings.handshake_s, idle_s=timings.http_idle_s),
     )
     server = _Server(config)
     async with asyncio.TaskGroup() as group:

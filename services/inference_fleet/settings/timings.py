@@ -66,6 +66,7 @@ class Timings:
     request_s: float = 600.0
     backend_connect_s: float = 5.0
     body_read_s: float = 30.0
+    http_idle_s: float = 5.0
 
     # Model processes on a worker
     backend_start_s: float = 60.0

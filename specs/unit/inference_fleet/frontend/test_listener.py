@@ -143,13 +143,11 @@ def test_an_upgrade_with_more_headers_than_can_be_read_is_hung_up_on(url: str, t
     asyncio.run(story())
 
 
-def test_a_body_that_nobody_waits_for_does_not_keep_its_connection(
-    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(listener, "KEPT_S", QUICK.handshake_s)
+def test_a_body_that_nobody_waits_for_does_not_keep_its_connection(url: str, tmp_path: Path) -> None:
+    quick = replace(TIMINGS, http_idle_s=QUICK.handshake_s)
 
     async def story() -> None:
-        async with served(url, tmp_path) as front:
+        async with served(url, tmp_path, timings=quick) as front:
             reader, writer = await connect(front)
             writer.write(b"POST /api/node/x/heartbeat HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nx")
             assert (await reader.readuntil(b"}}")).startswith(b"HTTP/1.1 401"), "it answered at once"
