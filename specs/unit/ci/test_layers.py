@@ -39,6 +39,13 @@ def test_every_pure_core_is_under_the_contract_with_all_it_must_not_reach() -> N
     assert set(contract()["forbidden_modules"]) >= WORLD, "a core may reach the world"
 
 
+def test_types_are_checked_in_every_python_file_that_is_kept() -> None:
+    checked = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["mypy"]["files"]
+    kept = {path.relative_to(ROOT).as_posix() for path in (*ROOT.glob("*.py"), *(ROOT / "ci").rglob("*.py"))}
+    assert "conftest.py" in kept, "the control: they are found"
+    assert kept - set(checked) == set(), "a file whose types nobody checks"
+
+
 def test_no_pure_core_imports_a_clock_a_thread_a_process_a_socket_or_a_loop() -> None:
     read = [path for module in sorted(CORES) for path in files_of(module)]
     assert len(read) > len(CORES), "the control: there are files"
