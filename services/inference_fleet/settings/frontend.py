@@ -55,6 +55,7 @@ class FrontendSettings:
     def from_environ(cls, environ: Mapping[str, str]) -> Self:
         """Read and check everything at once; the first wrong value raises `SettingsError`."""
         read = Reader(environ)
+        _no_serving_node(read)
         return cls(
             database_url=_database_url(read),
             listen=read.address("LISTEN", "127.0.0.1:8080"),
@@ -70,6 +71,18 @@ class FrontendSettings:
             trusted_proxies=_networks(read),
             timings=Timings.from_environ(environ),
         )
+
+
+def _no_serving_node(read: Reader) -> None:
+    """A frontend that runs models itself is not there yet; whoever asks for one must not get another in silence."""
+    for name in ("WEB_PORT", "MODELS_DIR"):
+        if value := read.text(name):
+            raise SettingsError(
+                read.variable(name),
+                value,
+                "unset for a frontend: there are no serving nodes yet, a frontend runs no models itself",
+                remedy=f"unset {read.variable(name)}, and start a worker with BLACKSTART_MODELS_DIR beside it",
+            )
 
 
 def _database_url(read: Reader) -> str:

@@ -61,6 +61,14 @@ def test_a_wrong_value_names_its_variable_and_no_secret(name: str, value: str) -
     assert "; try: " in str(caught.value)
 
 
+@pytest.mark.parametrize(("name", "value"), [("WEB_PORT", "8443"), ("MODELS_DIR", "/models")])
+def test_a_setting_of_serving_nodes_is_refused_by_name_and_not_ignored(name: str, value: str) -> None:
+    with pytest.raises(SettingsError, match=f"^BLACKSTART_{name}={value}: must be unset") as caught:
+        read(**{name: value})
+    assert "; try: " in str(caught.value)
+    assert read(**{name: ""}).database_url == URL, "the control: set to nothing is not set"
+
+
 def test_a_database_may_have_several_hosts_or_no_port() -> None:
     for good in (
         "postgresql://db/fleet",
