@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from specs.unit.blackstart.net.conftest import Rig
 
+    from blackstart.net.proxy_way import Way
+
 __all__ = ["echo", "link"]
 
 WITHIN_S = 20.0
@@ -128,6 +130,7 @@ def test_what_is_under_way_for_a_minute_comes_at_once_when_the_link_is_made_clea
         live.shutdown(socket.SHUT_WR)
         eventually(lambda: link.status().up.held, 5, within=WITHIN_S)  # four bytes and the end
         link.slow(up=CLEAR)
+        eventually(lambda: link.status().up.held, 0, within=WITHIN_S / 2)
         assert received(live) == b"late"
         assert time.monotonic() - begun < LONGEST_S
         eventually(lambda: (link.status().up.held, link.status().live), (0, 0), within=WITHIN_S)
@@ -144,6 +147,7 @@ def test_an_end_of_file_is_as_slow_as_bytes_and_the_other_direction_goes_on(rig:
     with serving(talk) as port, Link(rig.spawner, rig.run, target_port=port) as slow:
         with dialled(slow) as connection:
             connection.sendall(b"question")
+            eventually(lambda: slow.status().up.passed, len(b"question"), within=WITHIN_S)
             slow.slow(up=Shape(delay_s=DELAY_S), down=Shape(delay_s=DELAY_S))
             begun = time.monotonic()
             connection.shutdown(socket.SHUT_WR)
@@ -214,11 +218,12 @@ def test_a_restarted_link_is_as_slow_as_it_was_told_and_a_healed_one_too(link: L
 def test_a_blackhole_keeps_what_is_under_way_and_a_cut_drops_it(link: Link) -> None:
     with dialled(link) as live:
         assert round_trip_s(live)
-        link.slow(up=Shape(delay_s=DELAY_S))
+        link.slow(down=Shape(delay_s=LONGEST_S))
         live.sendall(b"late")
-        eventually(lambda: link.status().up.held, 4, within=WITHIN_S)
+        eventually(lambda: link.status().down.held, 4, within=WITHIN_S)
         link.blackhole()
-        live.settimeout(2 * DELAY_S)
+        link.slow(down=CLEAR)  # due by now, but for the hole
+        live.settimeout(DELAY_S)
         with pytest.raises(TimeoutError):
             live.recv(1)
         link.heal()
@@ -294,21 +299,29 @@ class _Transport:
     sock: socket.socket
 
 
+@contextmanager
+def a_way(line: Line) -> Iterator[tuple[Side, Side, Way]]:
+    """A source, a target and the way between them, without a connection."""
+    with socket.socket() as sock:
+        sides = []
+        for _ in range(2):
+            transport = _Transport()
+            transport.sock = sock
+            side = Side()
+            side.transport = cast("asyncio.Transport", transport)
+            sides.append(side)
+        source, target = sides
+        way = source.travel(target, line)
+        source.join(target)
+        yield source, target, way
+        way.drop()
+
+
 def test_a_way_waits_on_one_timer_however_often_bytes_come() -> None:
     async def story() -> None:
         loop = asyncio.get_running_loop()
-        with socket.socket() as sock:
-            sides = []
-            for _ in range(2):
-                transport = _Transport()
-                transport.sock = sock
-                side = Side()
-                side.transport = cast("asyncio.Transport", transport)
-                sides.append(side)
-            source, target = sides
-            line = Line(Shape(delay_s=LONGEST_S, bytes_per_s=1_000_000))
-            way = source.travel(target, line)
-            source.join(target)
+        line = Line(Shape(delay_s=LONGEST_S, bytes_per_s=1_000_000))
+        with a_way(line) as (source, target, way):
             for _ in range(100):
                 source.data_received(b"x")
             waiting = [
@@ -320,6 +333,19 @@ def test_a_way_waits_on_one_timer_however_often_bytes_come() -> None:
             line.reshape(CLEAR, time.monotonic_ns())
             way.look()
             assert bytes(cast("_Transport", target.transport).written) == b"x" * 100
-            way.drop()
+
+    asyncio.run(story())
+
+
+def test_the_kernel_holds_little_of_what_waits_for_a_rate_and_as_much_as_it_likes_without() -> None:
+    async def story() -> None:
+        line = Line(Shape(bytes_per_s=1_000_000))
+        with a_way(line) as (source, _, way):
+            sock = cast("_Transport", source.transport).sock
+            paced = sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+            assert paced <= 2 * 64 * 1024, "seconds of a slow link may hide in the kernel"
+            line.reshape(CLEAR, time.monotonic_ns())
+            way.fit()
+            assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) > paced
 
     asyncio.run(story())
