@@ -91,4 +91,3 @@ def test_the_inventory_of_this_tree_has_every_row_once_and_excludes_only_what_is
     }
     assert set(rows) == expected
     assert {row.id for row in rows.values() if row.never} == {f"B-{number}" for number in NEVER_OURS}
-    assert all(row.later for row in rows.values() if row.id[0] in "HT")
