@@ -6,6 +6,7 @@ package main
 import (
 	"flag"
 	"fmt"
+	"io"
 	"math/rand"
 	"os"
 	"path/filepath"
@@ -34,9 +35,19 @@ func main() {
 	flag.IntVar(&options.streams, "streams", 200, "streams at once in the checks of content")
 	flag.Int64Var(&options.bytes, "bytes", 1<<30, "payload of all checks together, at most")
 	flag.DurationVar(&options.patience, "patience", 120*time.Second, "how long one check may take")
-	flag.Parse()
+	flag.CommandLine.Init("ci/interop", flag.ContinueOnError)
+	flag.CommandLine.SetOutput(io.Discard)
+	switch err := flag.CommandLine.Parse(os.Args[1:]); {
+	case err == flag.ErrHelp:
+		flag.CommandLine.SetOutput(os.Stdout)
+		flag.PrintDefaults()
+		os.Exit(0)
+	case err != nil:
+		fmt.Fprintf(os.Stderr, "blackstart: arguments=%q: %s; try: ci/interop -help\n", os.Args[1:], err)
+		os.Exit(2)
+	}
 	if flag.NArg() > 0 || options.streams < 32 || options.bytes < reserve+64<<20 {
-		fmt.Fprintln(os.Stderr, "blackstart: arguments: no such argument, or less than 32 streams or 224 MiB; try: ci/interop -help")
+		fmt.Fprintf(os.Stderr, "blackstart: arguments=%q: no such argument, or less than 32 streams or 224 MiB; try: ci/interop -help\n", os.Args[1:])
 		os.Exit(2)
 	}
 	if options.seed == 0 {

@@ -269,14 +269,14 @@ func ping(s *scene) (string, error) {
 	if err := <-transfer; err != nil {
 		return "", err
 	}
-	if err := s.tap.until(s.deadline, "two pings of our end, answered", func() bool { return s.tap.answered >= 2 }); err != nil {
+	if err := s.tap.until(s.deadline, "a ping of our end, answered", func() bool { return s.tap.answered > 0 }); err != nil {
 		return "", err
 	}
 	sort.Slice(trips, func(i, j int) bool { return trips[i] < trips[j] })
 	if s.session.IsClosed() {
 		return "", errors.New("the session ended")
 	}
-	return fmt.Sprintf("%d answered beside a transfer, median %s; 2 of our end's answered", count, trips[count/2].Round(time.Microsecond)), s.leave()
+	return fmt.Sprintf("%d answered beside a transfer, median %s; our end's answered too", count, trips[count/2].Round(time.Microsecond)), s.leave()
 }
 
 // stall: nobody reads one stream; it parks within its window and the others go on.

@@ -104,7 +104,9 @@ func (s *scene) dial(argv []string) (net.Conn, error) {
 // leave ends the session from here, then our end, which must go with status 0.
 func (s *scene) leave() error {
 	s.session.Close()
-	s.child.terminate() // the connecting end leaves by itself and may be gone already
+	if s.role == "dials" { // the connecting end leaves by itself
+		s.child.terminate()
+	}
 	return s.child.exit(s.deadline)
 }
 
