@@ -28,6 +28,7 @@ from blackstart.infra.engine import (
     remove_leftovers,
 )
 from blackstart.infra.errors import InfraError
+from blackstart.infra.names import container_name
 from blackstart.infra.server import PostgresServer
 from blackstart.net.leases import lease_ports
 from blackstart.record import ChargeKind, Ending
@@ -51,11 +52,6 @@ _SETTINGS = ("-c", "fsync=off", "-c", "full_page_writes=off", "-c", "max_connect
 def image_name() -> str:
     """The image of this run: the variable's, or the official one."""
     return os.environ.get(IMAGE_VARIABLE, "").strip() or DEFAULT_IMAGE
-
-
-def container_name(run_id: str) -> str:
-    """One a run, and no other run's: a leftover can never be in its way."""
-    return f"blackstart-{run_id}-postgres"
 
 
 def usable_engine(image: str, *, remark: Callable[[str], object]) -> Engine:

@@ -1,4 +1,4 @@
-"""Database names: unique, safe to quote, and told from everybody else's by their prefix."""
+"""Names of a run's databases and container: unique, safe to quote, and told from everybody else's by their prefix."""
 
 from __future__ import annotations
 
@@ -31,6 +31,11 @@ def run_prefix(run_id: str) -> str:
         digest = hashlib.sha256(run_id.encode()).hexdigest()[:_DIGEST]
         name = f"{name[: longest - _DIGEST - 1]}_{digest}"
     return name + "_"
+
+
+def container_name(run_id: str) -> str:
+    """The container of the run's server: one a run, and no other run's, so a leftover can never be in its way."""
+    return f"blackstart-{run_id}-postgres"
 
 
 def database_name(run_id: str, number: int, *, owner: int) -> str:

@@ -11,7 +11,7 @@ import psycopg
 
 from blackstart.infra import Infra
 from blackstart.infra.engine import RUN_LABEL, find_engine
-from blackstart.infra.names import run_prefix
+from blackstart.infra.names import container_name, run_prefix
 from blackstart.infra.scratch import Scratch
 from blackstart.infra.shared import BESIDE, NODE, known_servers
 
@@ -70,9 +70,13 @@ def _databases_on(server: PostgresServer, run: Run) -> Inventory:
 
 
 def containers(run: Run) -> Inventory:
-    """The run's containers as the engine lists them; nothing where no engine answers."""
+    """The run's containers as the engine lists them, but for the server all its specs share, which another may start any time.
+
+    Nothing where no engine answers.
+    """
     engine = find_engine()
     if isinstance(engine, str):
         return {}
     found = engine.containers(label=f"{RUN_LABEL}={run.id}")
-    return {name: name.lstrip("/") for container in found for name in container["Names"]}
+    shared = f"/{container_name(run.id)}"
+    return {name: name.lstrip("/") for container in found for name in container["Names"] if name != shared}

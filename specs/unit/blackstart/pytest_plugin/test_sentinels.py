@@ -131,6 +131,7 @@ def test_a_container_that_is_still_there_is_found_on_the_engine(inner: Inner) ->
 import pytest
 from blackstart.cluster import capabilities
 from blackstart.pytest_plugin import spec_infra as looking
+from blackstart.pytest_plugin.host import host_of
 capabilities._PROBES["container"] = lambda: None
 THERE = []
 class Engine:
@@ -141,8 +142,12 @@ looking.find_engine = Engine
 @pytest.mark.needs("container")
 def test_tidy(journal): pass
 @pytest.mark.needs("container")
+def test_meets_the_runs_server(journal, request):
+    "It was started by another process of the run, which this one cannot know."
+    THERE.append(f"/blackstart-{host_of(request.config).run.id}-postgres")
+@pytest.mark.needs("container")
 def test_guilty(journal): THERE.append("/blackstart-x-postgres")
 """
     result = inner(source, *SOON_TOLD)
-    result.assert_outcomes(passed=2, errors=1)
+    result.assert_outcomes(passed=3, errors=1)
     result.stdout.fnmatch_lines(["*::test_guilty left behind:", "*containers: blackstart-x-postgres"])
