@@ -45,7 +45,11 @@ func (s *scene) play() (string, error) {
 	if err := s.connect(); err != nil {
 		return "", err
 	}
-	return s.check.play(s)
+	detail, err := s.check.play(s)
+	if err == nil && s.tap.shared > 0 {
+		err = fmt.Errorf("%d frames had both data and FIN, of which this peer may lose the data", s.tap.shared)
+	}
+	return detail, err
 }
 
 // connect starts our end and brings up a session: who dials is the yamux client.

@@ -30,6 +30,7 @@ type tap struct {
 	streams  map[uint32]*seen
 	payload  int64
 	rstOut   int
+	shared   int // frames of the peer with both data and FIN, whose data hashicorp/yamux may take for missing
 	goAwayIn bool
 	asked    map[uint32]bool // pings of the peer
 	answered int             // those of them this side answered with their own value
@@ -134,6 +135,9 @@ func (t *tap) frame(from *parser, in bool) {
 		stream, final := t.stream(id), flags&flagFIN != 0
 		if kind == typeData && length > 0 {
 			from.stream, from.due, from.final = id, length, final
+			if in && final {
+				t.shared++
+			}
 		} else if final {
 			stream.end(in)
 		}
