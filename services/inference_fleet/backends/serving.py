@@ -31,7 +31,8 @@ class QuietServer(uvicorn.Server):
 
 def listen(host: str, port: int) -> socket.socket:
     """A listener, so that a taken port is an error by name before anything else starts."""
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    # the protocol is named: asyncio sends small answers at once (TCP_NODELAY) on sockets that say they are TCP alone
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
