@@ -51,9 +51,13 @@ class Keepalive:
             left = self._pinged + self._timeout_s - now
             if left <= 0 and late:
                 return Pulse(ping=False, dead=False, wait_s=self._late_s)
-            return Pulse(ping=False, dead=left <= 0, wait_s=max(0.0, left))
+            return Pulse(ping=False, dead=left <= 0, wait_s=self._within(left))
         left = self._heard + self._interval_s - now
         if left > 0:
             return Pulse(ping=False, dead=False, wait_s=left)
         self._pinged = now
-        return Pulse(ping=True, dead=False, wait_s=self._timeout_s)
+        return Pulse(ping=True, dead=False, wait_s=self._within(self._timeout_s))
+
+    def _within(self, left: float) -> float:
+        """An answer begins another silence, which is to be asked about in its own time."""
+        return max(0.0, min(left, self._interval_s))

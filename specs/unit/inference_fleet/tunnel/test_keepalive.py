@@ -17,7 +17,7 @@ def _keepalive() -> Keepalive:
 def test_a_silent_link_is_pinged_after_the_interval_and_dead_after_the_timeout() -> None:
     keepalive = _keepalive()
     assert keepalive.pulse(0.0) == Pulse(ping=False, dead=False, wait_s=INTERVAL)
-    assert keepalive.pulse(INTERVAL) == Pulse(ping=True, dead=False, wait_s=TIMEOUT)
+    assert keepalive.pulse(INTERVAL) == Pulse(ping=True, dead=False, wait_s=min(TIMEOUT, INTERVAL))
     assert not keepalive.pulse(INTERVAL + TIMEOUT * 0.999).dead
     assert keepalive.pulse(INTERVAL + TIMEOUT).dead
 
@@ -32,6 +32,23 @@ def test_any_byte_after_the_ping_is_a_sign_of_life() -> None:
     assert not pulse.dead
     assert pulse.wait_s == pytest.approx(late - TIMEOUT)
     assert keepalive.pulse(late + INTERVAL).ping, "and the next silence is asked about again"
+
+
+@pytest.mark.holds("T-8")
+@pytest.mark.parametrize("timings", [Timings.drill(), Timings.production()], ids=["drill", "production"])
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.3, 0.6, 0.99, 1.2, 1.7])
+def test_a_dead_link_is_noticed_in_time_whenever_its_last_byte_came(timings: Timings, share: float) -> None:
+    """Also when that byte answered a ping, and the look that was to judge the answer is far away."""
+    interval, timeout = timings.keepalive_interval_s, timings.keepalive_timeout_s
+    keepalive = Keepalive(interval_s=interval, timeout_s=timeout, now=0.0)
+    last, now, heard = interval + share * timeout, 0.0, False
+    while not (pulse := keepalive.pulse(now)).dead:
+        now += pulse.wait_s
+        if not heard and now >= last:
+            keepalive.heard(last)
+            heard = True
+    assert heard or share >= 1
+    assert now - (last if heard else 0.0) <= interval + timeout + 1e-9
 
 
 def test_a_busy_link_is_never_pinged() -> None:

@@ -7,7 +7,7 @@ import struct
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from websockets.client import ClientProtocol
 from websockets.frames import Frame as LibraryFrame
@@ -58,6 +58,7 @@ def whole(opcode: Opcode, payload: bytes, key: bytes = b"") -> bytes:
     return frame_head(opcode, len(payload), key) + opened(memoryview(payload), key)
 
 
+@settings(deadline=None)  # a busy machine is slow, not wrong
 @given(
     frames=st.lists(
         st.tuples(
