@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import compileall
+import itertools
 import os
 import py_compile
 import shutil
@@ -15,6 +16,9 @@ from blackstart.core.commands import SetUpFailed
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+_STAMPS = itertools.count(1_000_000_000)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +75,7 @@ def tree_files(root: Path) -> list[str]:
 
 
 def copy_tree(layout: Layout, files: list[str], target: Path) -> None:
-    """Copies the files and compiles the sources so that a changed file is noticed by its content, not by its time."""
+    """Copies the files and compiles the sources; a changed file is noticed by its time (see `replace_file`)."""
     for name in files:
         destination = target / name
         destination.parent.mkdir(parents=True, exist_ok=True)
@@ -81,15 +85,21 @@ def copy_tree(layout: Layout, files: list[str], target: Path) -> None:
             target / source,
             quiet=2,
             workers=1,
-            invalidation_mode=py_compile.PycInvalidationMode.CHECKED_HASH,
+            invalidation_mode=py_compile.PycInvalidationMode.TIMESTAMP,
         )
 
 
 def replace_file(path: Path, text: str) -> None:
-    """The new content appears at once under the old name, with the old mode."""
+    """The new content appears at once under the old name, with the old mode and a time no other content ever had.
+
+    What Python has compiled and pytest rewritten is kept for the next row, by the file's size and the second of its
+    change alone; a mutant often has the size of what it replaces, and comes and goes within a second.
+    """
     fresh = path.with_name(f".{path.name}.mutant")
     fresh.write_text(text, encoding="utf-8")
     fresh.chmod(path.stat().st_mode)
+    stamp = next(_STAMPS)
+    os.utime(fresh, (stamp, stamp))
     fresh.replace(path)
 
 

@@ -96,7 +96,6 @@ class Bench:
                     *filter(None, [os.environ.get("PYTHONPATH", "")]),
                 ]
             ),
-            "PYTHONDONTWRITEBYTECODE": "1",
             "_BLACKSTART_ATTACK_REPORT": str(report),
             "_BLACKSTART_ATTACK_WITNESS": str(witness),
             "_BLACKSTART_ATTACK_PACKAGES": ",".join(self.layout.packages),

@@ -48,23 +48,26 @@ def test_the_layout_knows_sources_packages_and_modules(project: Path) -> None:
 
 
 def test_a_change_of_the_same_size_in_the_same_second_is_noticed(project: Path, tmp_path: Path) -> None:
-    """Python trusts a compiled file by time and size unless it was made to compare the content."""
+    """Python trusts a compiled file by time and size, and so does pytest with what it has rewritten."""
     layout, copy = layout_of(project), tmp_path / "copy"
     copy_tree(layout, tree_files(project), copy)
     guard = copy / "src/pkg/guard.py"
-    before = guard.stat()
-    replace_file(guard, guard.read_text().replace('owner != ""', 'owner == ""'))
-    os.utime(guard, ns=(before.st_atime_ns, before.st_mtime_ns))
+    mode, sound = guard.stat().st_mode, guard.read_text()
+    mutant = sound.replace('owner != ""', 'owner == ""')
 
-    told = subprocess.run(
-        [sys.executable, "-c", "from pkg.guard import is_held; print(is_held(''))"],
-        env={
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(copy / "src"), os.environ.get("PYTHONPATH", "")]),
-        },
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    assert told == "True\n"
-    assert guard.stat().st_mode == before.st_mode
+    def told() -> str:
+        path = os.pathsep.join([str(copy / "src"), os.environ.get("PYTHONPATH", "")])
+        return subprocess.run(
+            [sys.executable, "-c", "from pkg.guard import is_held; print(is_held(''))"],
+            env={**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": ""},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+
+    answers = [told()]
+    for text in (mutant, sound, mutant, sound):
+        replace_file(guard, text)
+        answers.append(told())
+    assert answers == ["False\n", "True\n", "False\n", "True\n", "False\n"]
+    assert guard.stat().st_mode == mode

@@ -96,6 +96,7 @@ def test_the_same_boot_takes_over_and_the_session_before_it_goes_away(url: str, 
             tunnel(front, first.node_id, first.credential, first.boot_id, {}, seen=first.epoch) as second,
         ):
             await until(first.run.done)
+            await until(lambda: len(front.replica.adopted._tasks) == 1)  # the first one's end is recorded
             assert front.replica.table.held() == {first.node_id: second.epoch}
             assert await front.metric("blackstart_tunnel_conflicts_total") == 0
             assert not await _owner(front, ""), "the end of the older session releases only its own epoch"
