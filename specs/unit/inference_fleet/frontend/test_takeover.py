@@ -7,7 +7,7 @@ import base64
 import gc
 import json
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 import pytest
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 ASK: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 REPLY = json.dumps({"choices": [{"message": {"content": "hello yourself" * 1000}}]}).encode()
+T = TypeVar("T")
 KEY = b"\x01\x02\x03\x04"
 BOOT = "boot-of-a-spec"
 
@@ -77,7 +78,7 @@ async def chat_both_ways(url: str, tmp_path: Path, *, path: str) -> list[str]:
         assert await owner.metric(f'blackstart_tunnel_carrier{{path="{path}"}}') == 1
         assert await owner.metric("blackstart_peer_links") == 1
         gc.collect()
-        left = [str(thing.scope["path"]) for thing in gc.get_objects() if isinstance(thing, WebSocket)]
+        left = [str(websocket.scope["path"]) for websocket in living(WebSocket)]
         return left + tasks_of_requests()
 
 
@@ -118,7 +119,7 @@ def test_a_dialler_that_speaks_before_it_was_answered_is_heard_through_asgi(url:
             ping = pack(PING, SYN, 0, 7)
             writer.write(frame_head(Opcode.BINARY, len(ping), KEY) + opened(memoryview(ping), KEY))
             await writer.drain()
-            await until(lambda: any(protocol._spoke_early for protocol in protocols()))
+            await until(lambda: any(protocol._spoke_early for protocol in living(TunnelWebSocket)))
             go.set()
             head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), TIMINGS.handshake_s)
             assert head.startswith(b"HTTP/1.1 101")
@@ -131,8 +132,9 @@ def test_a_dialler_that_speaks_before_it_was_answered_is_heard_through_asgi(url:
     asyncio.run(story())
 
 
-def protocols() -> list[TunnelWebSocket]:
-    return [thing for thing in gc.get_objects() if isinstance(thing, TunnelWebSocket)]
+def living(kind: type[T]) -> list[T]:
+    """Every object of that class; its type is asked, since to ask a proxy of one that is gone is an error."""
+    return [thing for thing in gc.get_objects() if issubclass(type(thing), kind)]
 
 
 async def dial_by_hand(front: Served, node: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
