@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     import pytest
 
+    from blackstart.process import Handle
     from blackstart.process.procfs import Stat
 
     from .conftest import Yard
@@ -41,6 +42,16 @@ def like_postgres(mark: str) -> list[str]:
     ]
 
 
+def await_child_apart(handle: Handle, mark: str) -> None:
+    """Its child has no environment and leads a session of its own: neither a tag nor the group's kill finds it."""
+
+    def seen() -> list[tuple[bool, bool]]:
+        children = [pid for pid in marked(mark) if pid != handle.pid]
+        return [(environ_of(pid) == {}, os.getsid(pid) == pid) for pid in children]
+
+    eventually(seen, [(True, True)], within=WITHIN_S)
+
+
 def test_a_server_like_postgres_is_asked_to_quit_and_its_children_are_found_by_folder(
     yard: Yard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -49,13 +60,7 @@ def test_a_server_like_postgres_is_asked_to_quit_and_its_children_are_found_by_f
     data.mkdir()
     handle = yard.spawn(*like_postgres(mark), cwd=data, ending=Ending.POSTGRES)
     handle.log.wait_for("up", within=WITHIN_S)
-    (child,) = eventually(
-        lambda: [pid for pid in marked(mark) if pid != handle.pid],
-        lambda seen: len(seen) == 1,
-        within=WITHIN_S,
-    )
-    eventually(lambda: environ_of(child), {}, within=WITHIN_S)  # control: no tag would find it
-    eventually(lambda: os.getsid(child), child, within=WITHIN_S)
+    await_child_apart(handle, mark)
     looks: list[list[int]] = []
 
     def looks_first(sought: Sought, *, within: float) -> list[Stat]:
@@ -76,7 +81,7 @@ def test_a_server_like_postgres_is_asked_to_quit_and_its_children_are_found_by_f
 def test_a_kill_of_a_server_like_postgres_leaves_no_child_either(yard: Yard, tmp_path: Path) -> None:
     mark = new_mark()
     handle = yard.spawn(*like_postgres(mark), cwd=tmp_path, ending=Ending.POSTGRES)
-    eventually(lambda: [environ_of(pid) for pid in marked(mark) if pid != handle.pid], [{}], within=WITHIN_S)
+    await_child_apart(handle, mark)
     handle.kill(within=WITHIN_S)
     assert marked(mark) == []
     assert "quit" not in handle.log.text()
@@ -85,7 +90,7 @@ def test_a_kill_of_a_server_like_postgres_leaves_no_child_either(yard: Yard, tmp
 def test_without_its_folder_such_a_child_is_not_found(yard: Yard, tmp_path: Path) -> None:
     mark = new_mark()
     handle = yard.spawn(*like_postgres(mark), cwd=tmp_path)
-    eventually(lambda: [environ_of(pid) for pid in marked(mark) if pid != handle.pid], [{}], within=WITHIN_S)
+    await_child_apart(handle, mark)
     handle.kill(within=WITHIN_S)
     (left,) = marked(mark)  # the control of the two specs above
     os.kill(left, signal.SIGKILL)
