@@ -71,17 +71,14 @@ def find_faketime(root: Path = _ROOT) -> Path | None:
 
 
 def _container() -> str | None:
-    from blackstart.infra.engine import EngineError, find_engine, find_wanted_engine  # noqa: PLC0415 - only for who asks
+    from blackstart.infra.choice import image_name  # noqa: PLC0415 - only for who asks
+    from blackstart.infra.engine import EngineError, find_engine, find_wanted_engine  # noqa: PLC0415 - see above
 
     required = "container" in required_capabilities(os.environ.get("BLACKSTART_REQUIRE"))
     engine = find_wanted_engine(remark=_remarks.append) if required else find_engine()
     if isinstance(engine, str):
         return engine
-    image = os.environ.get("BLACKSTART_POSTGRES_IMAGE", "").strip()
-    if not image:
-        from blackstart.infra.container import DEFAULT_IMAGE  # noqa: PLC0415 - brings a heavy client library
-
-        image = DEFAULT_IMAGE
+    image = image_name()
     try:
         has_it = engine.has_image(image)
     except EngineError as error:

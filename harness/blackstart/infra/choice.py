@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from enum import StrEnum
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
@@ -9,6 +10,8 @@ from urllib.parse import parse_qsl, urlsplit, urlunsplit
 from blackstart.infra.errors import BadPostgresOption
 
 DEFAULT_OPTION = "embedded"
+IMAGE_VARIABLE = "BLACKSTART_POSTGRES_IMAGE"
+DEFAULT_IMAGE = "postgres:17-alpine"
 _SCHEMES = ("postgresql", "postgres")
 _REMEDY = "embedded, container, or postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
 
@@ -31,6 +34,16 @@ class PostgresChoice:
     def __str__(self) -> str:
         """As the option was given, without its password."""
         return redact_url(self.url) if self.url else self.provider.value
+
+
+def never_asked(choice: PostgresChoice) -> str:
+    """What a run says that could have done without; whoever only says that much needs no driver."""
+    return f"Postgres: {choice} (never asked for)"
+
+
+def image_name() -> str:
+    """The image of containers in this run: the variable's, or the official one."""
+    return os.environ.get(IMAGE_VARIABLE, "").strip() or DEFAULT_IMAGE
 
 
 def redact_url(url: str) -> str:

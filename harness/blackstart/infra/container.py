@@ -6,7 +6,6 @@ container is in the run's ledger before it exists, so the guardian removes it ev
 
 from __future__ import annotations
 
-import os
 import secrets
 import sys
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from testcontainers.core.config import ConnectionMode, testcontainers_config
 from testcontainers.core.container import DockerContainer
 
 from blackstart.infra import admin
+from blackstart.infra.choice import IMAGE_VARIABLE, image_name
 from blackstart.infra.engine import (
     HOST_LABEL,
     RUN_LABEL,
@@ -41,17 +41,10 @@ if TYPE_CHECKING:
     from blackstart.process import Spawner
     from blackstart.record import Run
 
-IMAGE_VARIABLE = "BLACKSTART_POSTGRES_IMAGE"
-DEFAULT_IMAGE = "postgres:17-alpine"
 LEFTOVERS_S = 24 * 3600.0
 _INSIDE = 5432
 _USER = "postgres"
 _SETTINGS = ("-c", "fsync=off", "-c", "full_page_writes=off", "-c", "max_connections=400")
-
-
-def image_name() -> str:
-    """The image of this run: the variable's, or the official one."""
-    return os.environ.get(IMAGE_VARIABLE, "").strip() or DEFAULT_IMAGE
 
 
 def usable_engine(image: str, *, remark: Callable[[str], object]) -> Engine:

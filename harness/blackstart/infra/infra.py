@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 from blackstart.infra import admin, names
 from blackstart.infra.admin import Budgets
-from blackstart.infra.choice import DEFAULT_OPTION, parse_choice
+from blackstart.infra.choice import DEFAULT_OPTION, never_asked, parse_choice
 from blackstart.infra.database import Database, template_key
 from blackstart.infra.errors import InfraError
 from blackstart.infra.own import OwnServer
@@ -123,7 +123,7 @@ class Infra:
         scratch = self._scratch or Scratch.found(self._run, within_s=self._budgets.prepare_s)
         server = None if scratch is None else known_server(scratch, self._name)
         if scratch is None or server is None:
-            return f"Postgres: {self.choice} (never asked for)"
+            return never_asked(self.choice)
         return f"{server.describe()}: {scratch.counted(self._name)} databases"
 
     def close(self) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from blackstart.pytest_plugin.options import options_of
 if TYPE_CHECKING:
     import pytest
 
+    from blackstart.pytest_plugin.host import Host
     from blackstart.pytest_plugin.session import Judging
 
 _MOST_FAILURES = 20
@@ -73,17 +74,29 @@ class Summary:
         host = host_of(self._config)
         in_container = ledger.on_container
         if host.started:
-            from blackstart.infra import Infra  # noqa: PLC0415 - only where a run was made
-            from blackstart.infra.shared import BESIDE  # noqa: PLC0415 - only where a run was made
-
-            lines.append(Infra(host.run, host.spawner, options_of(self._config).postgres).report())
-            if BESIDE in host.run.facts()["providers"]:
-                lines.append(Infra(host.run, host.spawner, "container", name=BESIDE).report())
+            lines += self._servers(host)
         if in_container or host.started:
             lines.append(
                 f"{len(in_container)} cluster specs on Postgres in a container: {self._engine(bool(in_container))}"
             )
         return lines
+
+    def _servers(self, host: Host) -> list[str]:
+        """The run's Postgres and the one beside it; where nobody asked for any, none of their drivers is loaded."""
+        option = options_of(self._config).postgres
+        asked = host.run.facts()["providers"]
+        if not asked:
+            from blackstart.infra.choice import never_asked, parse_choice  # noqa: PLC0415 - only where a run was made
+
+            return [never_asked(parse_choice(option))]
+        from blackstart.infra import Infra  # noqa: PLC0415 - brings a driver
+        from blackstart.infra.shared import BESIDE, NODE  # noqa: PLC0415 - see above
+
+        beside = [("container", BESIDE)] if BESIDE in asked else []
+        return [
+            Infra(host.run, host.spawner, wanted, name=name).report()
+            for wanted, name in [(option, NODE), *beside]
+        ]
 
     def _engine(self, used: bool) -> str:  # noqa: FBT001 - one fact, of this class alone
         from blackstart.cluster.capabilities import lacking  # noqa: PLC0415 - asks the engine, where one was wanted
@@ -109,7 +122,7 @@ class Summary:
 
 
 def _engine_and_image() -> str:
-    from blackstart.infra.container import image_name  # noqa: PLC0415 - brings a heavy client library
+    from blackstart.infra.choice import image_name  # noqa: PLC0415 - only where a fleet was in a container
     from blackstart.infra.engine import find_engine  # noqa: PLC0415 - see above
 
     engine = find_engine()

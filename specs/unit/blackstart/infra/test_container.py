@@ -15,7 +15,8 @@ from testcontainers.core.config import testcontainers_config
 from blackstart.cluster.waiting import eventually
 from blackstart.infra import Budgets, Infra, InfraError, admin
 from blackstart.infra import container as provider
-from blackstart.infra.container import IMAGE_VARIABLE, image_name, usable_engine
+from blackstart.infra.choice import IMAGE_VARIABLE, image_name
+from blackstart.infra.container import usable_engine
 from blackstart.infra.engine import RUN_LABEL, Engine, find_engine
 from blackstart.infra.names import container_name
 from blackstart.process import Guardian, Spawner

@@ -19,8 +19,10 @@ def inner(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Inner:
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
         pytester.makepyfile(test_inner=source)
-        # most of such a run is its start, and most of that what these two import
-        unused = ["cacheprovider", "anyio", *([] if "hypothesis" in source else ["hypothesispytest"])]
+        # most of such a run is its start, and most of that what these import
+        unused = ["cacheprovider", "anyio"]
+        unused += [] if "hypothesis" in source else ["hypothesispytest"]
+        unused += [] if "-n" in arguments else ["xdist"]
         return pytester.runpytest_subprocess(*(f"-pno:{name}" for name in unused), *arguments)
 
     return run

@@ -338,14 +338,18 @@ def test_repeating_makes_each_repetition_a_test_of_its_own(inner: Inner) -> None
     result.stdout.fnmatch_lines(["*test_one[[]1-of-3[]]*", "*test_two[[]3-of-3[]]*"])
 
 
-def test_importing_the_plugin_imports_nothing_heavy(inner: Inner) -> None:
+def test_neither_the_plugin_nor_a_run_that_asked_for_no_postgres_loads_anything_heavy(inner: Inner) -> None:
     source = """
-import sys
-HEAVY = ("psycopg", "aiohttp", "testcontainers", "uvicorn", "starlette", "psutil", "httpx2", "blackstart.infra.infra")
-def test_light():
-    assert [name for name in HEAVY if name in sys.modules] == []
+import atexit, sys
+HEAVY = ("psycopg", "aiohttp", "docker", "testcontainers", "uvicorn", "starlette", "psutil", "httpx2", "blackstart.infra.infra")
+def heavy(): return [name for name in HEAVY if name in sys.modules]
+atexit.register(lambda: print("loaded by its end:", heavy()))
+def test_light(journal):
+    assert heavy() == []
 """
-    inner(source, "-p", "no:schemathesis").assert_outcomes(passed=1)
+    result = inner(source, "-p", "no:schemathesis")
+    result.assert_outcomes(passed=1)
+    assert "loaded by its end: []" in result.outlines, result.outlines[-1]
 
 
 def test_the_guardian_ends_what_a_killed_session_left(inner: Inner, pytester: pytest.Pytester) -> None:
