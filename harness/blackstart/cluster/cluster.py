@@ -19,7 +19,7 @@ from blackstart.core.topology import Place
 from blackstart.net import lease_ports
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from types import TracebackType
 
     from blackstart.core.topology import Group, Topology
@@ -108,12 +108,13 @@ class Cluster:
     def start(self) -> None:
         """Start every node that is not running: stage after stage, the nodes of a stage side by side."""
         for stage in self.topology.stages():
-            self._side_by_side(self._of(stage, {State.IDLE, State.DIED, State.FAILED}), Node.start)
+            nodes = self._of(stage, {State.IDLE, State.DIED, State.FAILED})
+            self._side_by_side([*(node.start for node in nodes), *self._beside(stage)])
 
     def stop(self) -> None:
         """Stop every running node gracefully, those that depend on others first."""
         for stage in reversed(self.topology.stages()):
-            self._side_by_side(self._of(stage, {State.READY}), lambda node: node.stop())
+            self._side_by_side([node.stop for node in self._of(stage, {State.READY})])
 
     def check(self) -> None:
         """Raise `UnexpectedDeath` when a process ended unasked."""
@@ -188,11 +189,16 @@ class Cluster:
         names = {group.service.name for group in stage}
         return [node for node in self.nodes if node.service.name in names and node.state in states]
 
-    def _side_by_side(self, nodes: list[Node], act: Callable[[Node], object]) -> None:
-        if not nodes:
+    def _beside(self, stage: Sequence[Group]) -> Sequence[Callable[[], object]]:
+        """What is done while the nodes of a stage start, those of the stages before it being ready; for whoever inherits."""
+        del stage
+        return ()
+
+    def _side_by_side(self, acts: Sequence[Callable[[], object]]) -> None:
+        if not acts:
             return
-        with ThreadPoolExecutor(max_workers=len(nodes), thread_name_prefix="blackstart-node") as pool:
-            futures = [pool.submit(act, node) for node in nodes]
+        with ThreadPoolExecutor(max_workers=len(acts), thread_name_prefix="blackstart-node") as pool:
+            futures = [pool.submit(act) for act in acts]
             try:
                 wait(futures)
             except BaseException:  # Ctrl-C: the starts under way see it at their next look

@@ -25,13 +25,14 @@ from blackstart.net.balancer import Action, Balancer
 from inference_fleet.store import migrate_sync
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
     import httpx2
 
     from blackstart.cluster.node import Node
-    from blackstart.core.topology import Place, Service
+    from blackstart.core.topology import Group, Place, Service
     from blackstart.faults import Fault, Standing
     from blackstart.fleet.options import FleetOptions
     from blackstart.infra import Infra, PostgresServer
@@ -73,7 +74,8 @@ class Fleet(Cluster):
             self.clocks = {name: self._clock(name) for name in options.faketime}
             for node in self.frontends if options.peer_links else ():
                 self._roads.lay(node, spawner=spawner, run=run, spec=spec)
-            self.balancer = Balancer(spawner, run, spec=spec, backends=self._addresses())
+            first = self._addresses()[:1]  # as `start` prefers it
+            self.balancer = Balancer(spawner, run, spec=spec, backends=first, later=True)
         except BaseException:
             self._roads.close()
             self._release()
@@ -128,6 +130,7 @@ class Fleet(Cluster):
         self.prefer(0)
         super().start()
         self.spread_dials()
+        self._roads.wait_ready()
         self.wait_ready()
 
     def end(self) -> None:
@@ -373,7 +376,16 @@ class Fleet(Cluster):
         )
 
     def _dials(self, worker: int) -> str:
-        return self.frontends[worker % len(self.frontends)].url if self.options.spread else self.balancer.url
+        """Asked when a worker is about to start: by now the balancer, which came up beside the replicas, has to be there."""
+        if self.options.spread:
+            return self.frontends[worker % len(self.frontends)].url
+        self.balancer.wait_ready()
+        return self.balancer.url
+
+    def _beside(self, stage: Sequence[Group]) -> Sequence[Callable[[], object]]:
+        """The replicas answer when their workers start: who asks them is minted meanwhile."""
+        mints = any("frontend" in group.service.after for group in stage)
+        return [lambda: self.admin] if mints else []
 
     def _models(self, place: Place) -> Path:
         return write_models(place, place.data_dir.with_suffix(".models"), self.options)

@@ -31,8 +31,18 @@ class PeerRoads:
     def lay(self, frontend: Node, *, spawner: Spawner, run: Run, spec: str) -> None:
         """A link before one replica, which its peers are told as its address."""
         self._links[frontend.index] = Balancer(
-            spawner, run, spec=spec, node=f"peer-link-{frontend.index}", backends=[frontend.place.address]
+            spawner,
+            run,
+            spec=spec,
+            node=f"peer-link-{frontend.index}",
+            backends=[frontend.place.address],
+            later=True,
         )
+
+    def wait_ready(self) -> None:
+        """Return once every link that was laid passes what comes."""
+        for link in self._links.values():
+            link.wait_ready()
 
     def address_of(self, place: Place) -> str:
         """Where its peers dial the replica that stands there."""

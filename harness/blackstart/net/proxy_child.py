@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import sys
+import threading
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
@@ -23,7 +24,10 @@ _SPEC = "net"
 
 
 class ProxyChild(ABC):
-    """Started on construction. The first port carries traffic, the second commands."""
+    """Started on construction. The first port carries traffic, the second commands.
+
+    It is ready by then, or `later`: at `wait_ready` or its first command, so that what comes up beside it need not wait.
+    """
 
     module: ClassVar[str]
 
@@ -36,6 +40,7 @@ class ProxyChild(ABC):
         spec: str | None,
         start_s: float,
         ports: PortLease | None,
+        later: bool = False,
     ) -> None:
         self.node = node
         self.incarnation = 0
@@ -46,10 +51,14 @@ class ProxyChild(ABC):
         self._lease = ports or lease_ports(2, run=run.id, purpose=node)
         self._token = secrets.token_urlsafe(24)
         self.port, self._control_port = self._lease.ports[:2]
-        self.control = ControlClient(host=HOST, port=self._control_port, token=self._token, name=node)
+        self._control = ControlClient(host=HOST, port=self._control_port, token=self._token, name=node)
+        self._readying = threading.RLock()
+        self._ready = 0  # the newest incarnation that was
         self.handle: Handle
         try:
             self._start()
+            if not later:
+                self.wait_ready()
         except BaseException:
             self._lease.release()
             raise
@@ -58,6 +67,25 @@ class ProxyChild(ABC):
     def address(self) -> str:
         """`HOST:PORT` of the traffic port."""
         return f"{HOST}:{self.port}"
+
+    @property
+    def control(self) -> ControlClient:
+        """The way to a child that obeys and knows what it must."""
+        self.wait_ready()
+        return self._control
+
+    def wait_ready(self) -> None:
+        """Return once the newest incarnation obeys and was told what it must know; from any thread."""
+        with self._readying:
+            if self._ready == self.incarnation:
+                return
+            self._control.wait_until_answers(within_s=self._start_s, died=self._why_dead)
+            before, self._ready = self._ready, self.incarnation
+            try:
+                self._started()
+            except BaseException:
+                self._ready = before
+                raise
 
     @property
     def alive(self) -> bool:
@@ -81,6 +109,7 @@ class ProxyChild(ABC):
         if self.handle.alive:
             self.kill(within_s=within_s)
         self._start()
+        self.wait_ready()
 
     def close(self) -> None:
         """End the child and give its ports back. A second time is fine."""
@@ -117,8 +146,6 @@ class ProxyChild(ABC):
             incarnation=self.incarnation,
             ports=self._lease,
         )
-        self.control.wait_until_answers(within_s=self._start_s, died=self._why_dead)
-        self._started()
 
     def _why_dead(self) -> str:
         return "" if self.handle.alive else self.handle.describe_death()

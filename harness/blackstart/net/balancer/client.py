@@ -74,6 +74,7 @@ class Balancer(ProxyChild):
         connect_s: float = 5.0,
         start_s: float = 30.0,
         ports: PortLease | None = None,
+        later: bool = False,
     ) -> None:
         self._backends = tuple(backends)
         self._rules: dict[int, Rule] = {}
@@ -81,7 +82,7 @@ class Balancer(ProxyChild):
         self._next = 1
         self._head_s = head_s
         self._connect_s = connect_s
-        super().__init__(spawner, run, node=node, spec=spec, start_s=start_s, ports=ports)
+        super().__init__(spawner, run, node=node, spec=spec, start_s=start_s, ports=ports, later=later)
 
     @property
     def url(self) -> str:
@@ -94,9 +95,11 @@ class Balancer(ProxyChild):
         return self._backends
 
     def set_backends(self, backends: Iterable[str]) -> None:
-        """Another list, from the next request on; live connections stay."""
-        self._backends = tuple(backends)
-        self.control.command("backends", backends=list(self._backends))
+        """Another list, from the next request on; live connections stay. The list it has already is not told again."""
+        wanted = tuple(backends)
+        if wanted != self._backends:
+            self.control.command("backends", backends=list(wanted))
+            self._backends = wanted
 
     def block(self, pattern: str, *, action: Action | str = Action.REFUSE, status: int = 503) -> int:
         """A rule behind the others; the number is what `lift` and `hits` take."""

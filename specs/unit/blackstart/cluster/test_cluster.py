@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from blackstart.cluster.cluster import NoSuchNode
+from blackstart.cluster.lifecycle import State
 from blackstart.cluster.node import UnexpectedDeath
 from blackstart.cluster.readiness import NodeNotReady
 from blackstart.cluster.waiting import NodeDied, eventually
@@ -54,6 +55,33 @@ def test_nodes_start_after_what_they_need_and_are_told_where_it_is(world: World)
         assert all(node.alive for node in cluster.nodes)
         front = cluster.node("front-0")
         assert front.place.others["back-0"].port == cluster.node("back-0").port
+
+
+def test_what_is_done_beside_a_stage_has_the_stages_before_it_and_waits_for_no_node_of_its_own(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = world.cluster(Group(service=web("front", after=("back",))), Group(service=web("back")))
+    seen: list[State] = []
+
+    def act() -> None:
+        seen.append(cluster.node("back-0").state)
+        eventually(lambda: cluster.node("front-0").incarnation, 1, within=SOON)
+
+    monkeypatch.setattr(cluster, "_beside", lambda stage: [act] if stage[0].service.name == "front" else [])
+    with cluster:
+        assert seen == [State.READY]
+
+
+def test_what_is_done_beside_a_stage_is_part_of_the_start_and_fails_it(
+    one: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise ZeroDivisionError("beside it")
+
+    cluster = one()
+    monkeypatch.setattr(cluster, "_beside", lambda _: [fail])
+    with pytest.raises(ZeroDivisionError, match="beside it"):
+        cluster.start()
 
 
 def test_every_process_carries_the_run_and_the_user_that_asked(one: Callable[..., Cluster]) -> None:

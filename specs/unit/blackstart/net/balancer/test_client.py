@@ -8,7 +8,7 @@ import socket
 import struct
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -285,6 +285,29 @@ def test_a_restarted_balancer_is_on_its_port_and_knows_its_backends_and_rules(
         assert balancer.lift(rule) == 1
         with pytest.raises(KeyError, match="no such rule"):
             balancer.lift(rule)
+
+
+def test_a_balancer_that_may_come_later_is_waited_for_by_its_first_command_and_never_again(
+    rig: Rig, backends: list[Backend], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited: list[int] = []
+    wait = ControlClient.wait_until_answers
+
+    def counted(client: ControlClient, **how: Any) -> None:
+        waited.append(1)
+        wait(client, **how)
+
+    monkeypatch.setattr(ControlClient, "wait_until_answers", counted)
+    with Balancer(rig.spawner, rig.run, node="balancer-later", later=True) as child:
+        child.set_backends(child.backends)  # it was started with these
+        assert waited == [], "what may come later was waited for"
+        child.set_backends([backends[0].address])
+        assert get(child, "/v1/models") == (200, b"a")
+        child.block(TUNNEL)
+        assert waited == [1]
+        child.restart()  # the control: who does not say later finds it ready
+        assert waited == [1, 1]
+        assert get(child, "/api/node/n1/tunnel")[0] == 503
 
 
 def test_commands_need_the_token(balancer: Balancer) -> None:
