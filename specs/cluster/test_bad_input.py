@@ -185,7 +185,7 @@ def test_names_and_registrations_that_cannot_be_meant_are_refused_by_name(fleet:
         assert client.post("/api/node/register", json=good, headers=token).status_code == 201
 
 
-@pytest.mark.cluster(frontends=2, workers=1)
+@pytest.mark.cluster(frontends=2, workers=1, timings_s={"http_idle_s": 1.0})
 def test_connections_that_say_nothing_or_too_much_are_ended_and_hold_nobody_up(fleet: Fleet) -> None:
     timings = fleet.timings
     key = f"Authorization: Bearer {fleet.admin.api_key}\r\n".encode()
@@ -200,7 +200,7 @@ def test_connections_that_say_nothing_or_too_much_are_ended_and_hold_nobody_up(f
         "a chunk that never ends": begun + b"Transfer-Encoding: chunked\r\n\r\nff\r\n{",
         "an upgrade without a key": b"GET /api/cluster/peer HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
     }
-    within = timings.handshake_s + timings.body_read_s + timings.keepalive_timeout_s
+    within = timings.handshake_s + timings.body_read_s + timings.http_idle_s + timings.keepalive_timeout_s
     with _unharmed(fleet):
         quiet = {what: _Talker(fleet, data) for what, data in sent.items()}
         # while they hang there, others are answered

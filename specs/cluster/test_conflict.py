@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from blackstart.fleet import Fleet
 
 
-@pytest.mark.cluster(frontends=2, workers=1)
+# longer than two boots take to change hands, so that the conflict stands as long as both are there, and soon over then
+@pytest.mark.cluster(frontends=2, workers=1, timings_s={"reconnect_grace_s": 3.0})
 def test_two_boots_of_one_node_are_named_counted_and_damped(fleet: Fleet) -> None:
     first = _row(fleet)
     assert first["conflicts"] == 0, "there was a conflict before there were two"
