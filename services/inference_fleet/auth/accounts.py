@@ -17,6 +17,7 @@ import msgspec
 
 from inference_fleet.auth.hmac_secret import keyed_hash
 from inference_fleet.auth.principal import Principal, Via
+from inference_fleet.settings.plain import PLAIN
 
 if TYPE_CHECKING:
     from inference_fleet.auth.passwords import Passwords
@@ -31,9 +32,7 @@ Email = Annotated[
     str, msgspec.Meta(min_length=3, max_length=254, pattern=r"^[^@\s\x00-\x1f\x7f]+@[^@\s\x00-\x1f\x7f]+\Z")
 ]
 Password = Annotated[str, msgspec.Meta(min_length=8, max_length=256)]
-PersonName = Annotated[
-    str, msgspec.Meta(max_length=128, pattern=r"^[^\x00-\x1f\x7f\u200e\u200f\u202a-\u202e\u2066-\u2069]*\Z")
-]
+PersonName = Annotated[str, msgspec.Meta(max_length=128, pattern=rf"^{PLAIN}*\Z")]
 
 
 class Credentials(msgspec.Struct, frozen=True, kw_only=True):

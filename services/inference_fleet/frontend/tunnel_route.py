@@ -29,7 +29,7 @@ from inference_fleet.roster.frontend import NodeUnknown
 from inference_fleet.route import HeldSession
 from inference_fleet.store import DatabaseUnavailable
 from inference_fleet.telemetry.logs import bound
-from inference_fleet.tunnel import Session
+from inference_fleet.tunnel import Session, counted
 from inference_fleet.tunnel.frontend import AsgiCarrier, carrier_of
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 SUBPROTOCOL = "blackstart.tunnel.v1"
 _BOOT = re.compile(r"[A-Za-z0-9-]{8,64}")
-_EPOCH_DIGITS = 18
+_LAST_EPOCH = 2**63 - 1  # the last that a sequence gives out
 _log = logging.getLogger(__name__)
 
 
@@ -98,7 +98,13 @@ async def _serve(websocket: WebSocket, replica: Replica, claim: Claim, *, boot_i
         _log.info("the worker left before its tunnel was up")
         return
     held = HeldSession(
-        session=Session(carrier, client=False, timings=timings, name=f"node {node_id}"),
+        session=Session(
+            carrier,
+            client=False,
+            timings=timings,
+            name=f"node {node_id}",
+            notices=counted(replica.metrics),
+        ),
         epoch=epoch,
         boot_id=boot_id,
         credential_version=version,
@@ -148,9 +154,11 @@ def _introduction(websocket: WebSocket) -> tuple[str, int]:
     if not _BOOT.fullmatch(boot_id):
         raise ApiError("invalid", "X-Blackstart-Boot must be 8 to 64 letters, digits or dashes")
     seen = websocket.headers.get("x-blackstart-seen-epoch", "0")
-    if not seen.isascii() or not seen.isdigit() or len(seen) > _EPOCH_DIGITS:
+    readable = seen.isascii() and seen.isdigit() and len(seen) <= len(str(_LAST_EPOCH))
+    if not readable or int(seen) > _LAST_EPOCH:
         raise ApiError(
-            "invalid", "X-Blackstart-Seen-Epoch must be a whole number, 0 for a worker that has seen none"
+            "invalid",
+            f"X-Blackstart-Seen-Epoch must be a whole number up to {_LAST_EPOCH}, 0 for a worker that has seen none",
         )
     return boot_id, int(seen)
 

@@ -142,8 +142,9 @@ def backend_port(target: str) -> int:
 
 async def _connect(target: Target, request: StreamRequest, timings: Timings) -> asyncio.Transport:
     host, port = target
+    deadline = Deadline.from_budget_ms(request.budget_ms, longest_s=timings.backend_connect_s)
     try:
-        return await connect_loopback(host, port, within_s=timings.backend_connect_s)
+        return await connect_loopback(host, port, within_s=deadline.remaining_s)
     except OSError as error:
         raise _refused(
             classify(error), f"{request.tag} {host}:{port}: {str(error) or type(error).__name__}"

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from specs.unit.inference_fleet.route.piped import TIMINGS, until
+from starlette.websockets import WebSocketDisconnect
 
+from inference_fleet.frontend import tunnel_route
 from inference_fleet.frontend.tunnel_route import SUBPROTOCOL
 from inference_fleet.tunnel import DialRefused, dial_websocket
 from inference_fleet.tunnel.worker import dial
@@ -126,9 +129,10 @@ def test_an_epoch_no_database_gave_out_is_refused_by_name(url: str, tmp_path: Pa
     async def story() -> None:
         async with served(url, tmp_path) as front:
             node = (await register(front, "worker-0", credential="c", boot_id=BOOT)).json()["id"]
-            refused = await refusal(front, node, "c", seen=10**15)
-            assert (refused.status, code_of(refused)) == (409, "epoch_leap")
-            assert refused.retry_after_s is not None
+            for seen in (10**15, 2**63 - 1):  # the second is the last a sequence gives out
+                refused = await refusal(front, node, "c", seen=seen)
+                assert (refused.status, code_of(refused)) == (409, "epoch_leap"), refused.body
+                assert refused.retry_after_s is not None
 
     asyncio.run(story())
 
@@ -136,7 +140,7 @@ def test_an_epoch_no_database_gave_out_is_refused_by_name(url: str, tmp_path: Pa
 def test_an_introduction_that_is_none_is_named(url: str, tmp_path: Path) -> None:
     nonsense = {
         "X-Blackstart-Boot": ("short", "x/y/x/y/x/y"),
-        "X-Blackstart-Seen-Epoch": ("-1", "x", "9" * 40),
+        "X-Blackstart-Seen-Epoch": ("-1", "x", str(2**63), "9" * 40),
     }
 
     async def story() -> None:
@@ -154,6 +158,49 @@ def test_an_introduction_that_is_none_is_named(url: str, tmp_path: Path) -> None
                     )
                 assert (caught.value.status, code_of(caught.value)) == (400, "invalid"), headers
 
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (WebSocketDisconnect(1006), "the worker left before its tunnel was up"),
+        (RuntimeError("no transport is left"), "no transport is left"),
+    ],
+    ids=["left", "failed"],
+)
+def test_an_upgrade_that_fails_gives_its_claim_back(
+    url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    *,
+    wrong: Exception,
+    told: str,
+) -> None:
+    claimed: list[dict[str, Any] | None] = []
+
+    async def story() -> None:
+        async with served(url, tmp_path) as front:
+            node = (await register(front, "worker-0", credential="c", boot_id=BOOT)).json()["id"]
+
+            def fail(*_: object, **__: object) -> None:
+                raise wrong
+
+            monkeypatch.setattr(tunnel_route, "carrier_of", fail)
+            dialled = await dial(
+                front.url, node_id=node, credential="c", boot_id=BOOT, seen_epoch=0, timings=TIMINGS
+            )
+            await until(lambda: told in caplog.text)
+            claimed.append(await front.replica.db.row("SELECT owner, epoch FROM connections"))
+            dialled.carrier.abort()
+            assert claimed == [{"owner": "", "epoch": dialled.epoch}], "nobody holds it, and nobody else may"
+            # the control: with the same hands it is held
+            monkeypatch.undo()
+            async with tunnel(front, node, "c", BOOT, {}, seen=dialled.epoch):
+                assert not await _owner(front, "")
+
+    caplog.set_level(logging.INFO)
     asyncio.run(story())
 
 

@@ -293,3 +293,31 @@ def test_the_refused_stream_and_its_reply_need_no_reset() -> None:
 @pytest.mark.parametrize("port", [1, 20051, 65535])
 def test_a_target_names_a_port_on_the_workers_loopback(port: int) -> None:
     assert backend_port(f"127.0.0.1:{port}") == port
+
+
+def test_the_callers_budget_shortens_the_connect_and_nothing_lengthens_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given: list[float] = []
+
+    async def connect(host: str, port: int, *, within_s: float) -> asyncio.Transport:
+        del host, port
+        given.append(within_s)
+        raise TimeoutError
+
+    monkeypatch.setattr(serve_module, "connect_loopback", connect)
+    own_s = TIMINGS.backend_connect_s
+
+    async def story() -> None:
+        async with _worker(("127.0.0.1", 1)) as (both, _):
+            for budget_s in (own_s / 10, own_s * 10):
+                request = _request(budget_ms=round(budget_s * 1000))
+                assert (await _refusal(both, request)).refusal is Refusal.NOT_SERVED
+            await _refusal(both, _request())
+
+    asyncio.run(story())
+    short, long, none = given
+    assert short <= own_s / 10, "the caller's budget does not bound the connect"
+    # the control: a larger one, or none, leaves the worker's own limit
+    assert own_s / 2 < long <= own_s
+    assert own_s / 2 < none <= own_s
