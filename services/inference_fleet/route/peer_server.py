@@ -25,6 +25,7 @@ from inference_fleet.tunnel import (
     Session,
     StreamRefused,
     accept_stream,
+    counted,
     part,
     read_frame,
     refuse_stream,
@@ -70,6 +71,7 @@ class PeerServer:
             timings=self._timings,
             on_stream=functools.partial(self._relay, peer),
             name=f"from peer {peer}",
+            notices=counted(self._metrics),
         )
         self._sessions.add(session)
         try:

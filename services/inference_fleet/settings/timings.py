@@ -57,6 +57,8 @@ class Timings:
     stream_linger_s: float = 10.0
     splice_stall_s: float = 30.0
     write_stall_s: float = 60.0
+    stall_notice_s: float = 5.0
+    local_round_trip_s: float = 0.002
     relay_frame_s: float = 15.0
     peer_idle_s: float = 300.0
     peer_token_ttl_s: float = 60.0
@@ -139,6 +141,7 @@ class Timings:
             stream_linger_s=2.0,
             splice_stall_s=3.0,
             write_stall_s=10.0,
+            stall_notice_s=0.5,
             relay_frame_s=3.0,
             peer_idle_s=15.0,
             drain_wait_s=2.0,

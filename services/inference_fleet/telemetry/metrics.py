@@ -41,6 +41,18 @@ class Metrics:
             ["path"],
             registry=registry,
         )
+        self.stream_stalls = Counter(
+            "blackstart_stream_stalls",
+            "Sends over a tunnel that waited for longer than is usual, by what made them wait",
+            ["side"],
+            registry=registry,
+        )
+        self.stream_resets = Counter(
+            "blackstart_stream_resets",
+            "Streams that were reset, by the cause as this end knows it",
+            ["cause"],
+            registry=registry,
+        )
         self.loop_lag = Gauge(
             "blackstart_event_loop_lag_seconds",
             "Worst delay of the event loop in the last sample",

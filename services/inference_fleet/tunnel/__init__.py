@@ -25,6 +25,7 @@ from inference_fleet.tunnel.handshake import (
     refuse_stream_as,
     request_stream,
 )
+from inference_fleet.tunnel.notices import Notices, ResetCause, StallSide, counted
 from inference_fleet.tunnel.parting import part
 from inference_fleet.tunnel.reconnect import ReconnectSchedule
 from inference_fleet.tunnel.refusals import REFUSALS, Refusal, StreamRefused, is_evidence, refusal_of
@@ -48,18 +49,22 @@ __all__ = [
     "FrameMalformed",
     "HandshakeBroken",
     "Limits",
+    "Notices",
     "ReconnectSchedule",
     "Refusal",
+    "ResetCause",
     "Session",
     "SessionDead",
     "SpliceStalled",
     "Spliced",
+    "StallSide",
     "Stream",
     "StreamLimit",
     "StreamRefused",
     "StreamRequest",
     "StreamReset",
     "accept_stream",
+    "counted",
     "dial_websocket",
     "is_evidence",
     "part",

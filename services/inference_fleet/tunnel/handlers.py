@@ -7,6 +7,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from inference_fleet.tunnel.errors import SessionDead, StreamReset
+from inference_fleet.tunnel.notices import ResetCause
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -48,6 +49,8 @@ class Handlers:
             _log.exception(
                 "tunnel %s: stream %d: its handler failed; the stream is reset", self._name, stream.id
             )
+            if not stream.is_closing():
+                stream.reset(ResetCause.FAILED)
         finally:
             if not stream.is_closing():
                 stream.abort()

@@ -10,6 +10,7 @@ from inference_fleet.tunnel.websocket import opened, turned
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from inference_fleet.tunnel.carrier import Carrier
     from inference_fleet.tunnel.outbound import Outbound
     from inference_fleet.tunnel.stream import Stream
     from inference_fleet.tunnel.yamux.core import Mux
@@ -38,7 +39,7 @@ class InboundHost(Protocol):
 class Inbound:
     """Cuts what comes at the boundaries the core names; no payload is looked at or kept.
 
-    It is the `Receiver` of a direct carrier; an awaited one is read by the session, which calls `feed`.
+    It is the `Receiver` of a direct carrier; an awaited one is read by `read`.
     """
 
     def __init__(self, mux: Mux, streams: Mapping[int, Stream], out: Outbound, host: InboundHost) -> None:
@@ -69,6 +70,17 @@ class Inbound:
                 events = mux.receive_payload(length)
             for event in events:
                 host.on_event(event)
+
+    async def read(self, carrier: Carrier) -> None:
+        """Ask an awaited carrier for all it brings."""
+        while not self._host.is_over():
+            message = await carrier.receive()
+            if message is None:
+                self._host.closed_by_peer()
+                return
+            self._host.heard()
+            self.feed(memoryview(message), b"")
+            self._out.wake()
 
     # ---- Receiver
 

@@ -9,12 +9,14 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from inference_fleet.tunnel.carrier import DirectCarrier
+from inference_fleet.tunnel.yamux.stalls import CARRIER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from inference_fleet.tunnel.carrier import Carrier
     from inference_fleet.tunnel.stream import Stream
+    from inference_fleet.tunnel.watch import StallWatch
     from inference_fleet.tunnel.yamux.core import Mux
 
 _BATCH_BYTES: Final = 64 * 1024
@@ -35,6 +37,7 @@ class Outbound:
         *,
         stall_s: float,
         backlog_limit: int,
+        watch: StallWatch,
         failed: Callable[[Exception], None],
     ) -> None:
         """`streams` is the session's own table; `backlog_limit` bounds all payload that waits.
@@ -49,6 +52,7 @@ class Outbound:
         self._pumping = False
         self._stall_s = stall_s
         self._failed = failed
+        self._watch = watch
         self._backlog_limit = backlog_limit
         self._backlog = 0
         self._work = asyncio.Event()
@@ -79,6 +83,7 @@ class Outbound:
     def stop(self) -> None:
         """Nothing goes out any more."""
         self._over = self._held = True
+        self._watch.stop()
         self._quiet.set()
 
     def has_room(self, length: int) -> bool:
@@ -107,6 +112,7 @@ class Outbound:
                 self._work.clear()
                 while parts := self._gather():
                     await self._send(b"".join(parts))
+                self._watch.see()
                 self._quiet.set()
         finally:
             self._over = True
@@ -124,6 +130,8 @@ class Outbound:
         if self._pumping or self._over:
             return
         self._pumping = True
+        if direct.can_write:
+            self._watch.stalls.end(CARRIER)
         try:
             while direct.can_write:
                 parts = self._gather()
@@ -136,9 +144,14 @@ class Outbound:
             self._failed(error)
         finally:
             self._pumping = False
+            if self._backlog and not direct.can_write:
+                self._watch.stalls.begin(CARRIER)
+            self._watch.see()
 
     async def _send(self, batch: bytes) -> None:
         assert self._carrier is not None, "a direct carrier is pumped"
+        self._watch.stalls.begin(CARRIER)
+        self._watch.see()
         try:
             async with asyncio.timeout(self._stall_s):
                 await self._carrier.send(batch)
@@ -146,6 +159,7 @@ class Outbound:
             raise WriteStalled(
                 f"the peer stopped reading: a write did not finish in {self._stall_s:g} s"
             ) from None
+        self._watch.stalls.end(CARRIER)
 
     def _gather(self) -> list[bytes | memoryview]:
         parts: list[bytes | memoryview] = []

@@ -7,6 +7,7 @@ gets `SessionDead` with the cause, which is another error than a `StreamReset` o
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import time
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -16,8 +17,10 @@ from inference_fleet.tunnel.errors import Ending, SessionDead, StreamReset
 from inference_fleet.tunnel.handlers import Handlers
 from inference_fleet.tunnel.inbound import Inbound
 from inference_fleet.tunnel.keepalive import Keepalive
+from inference_fleet.tunnel.notices import Reporter, ResetCause
 from inference_fleet.tunnel.outbound import Outbound, WriteStalled
 from inference_fleet.tunnel.stream import Stream, reset_by_peer
+from inference_fleet.tunnel.watch import StallWatch
 from inference_fleet.tunnel.yamux.core import Mux
 from inference_fleet.tunnel.yamux.events import Finished, GoneAway, Opened, PingAnswered, Refused, Reset
 from inference_fleet.tunnel.yamux.limits import Limits
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
 
     from inference_fleet.settings import Deadline, Timings
     from inference_fleet.tunnel.carrier import Carrier
+    from inference_fleet.tunnel.notices import Notices
     from inference_fleet.tunnel.yamux.events import Event
 
 _P = ParamSpec("_P")
@@ -48,6 +52,7 @@ class Session:
         limits: Limits | None = None,
         on_stream: Callable[[Stream], Awaitable[None]] | None = None,
         name: str = "",
+        notices: Notices | None = None,
     ) -> None:
         """`on_stream` serves streams the peer opens, each in a task of the session; without it they are reset."""
         self.name = name or ("client" if client else "server")
@@ -55,7 +60,13 @@ class Session:
         self._carrier = carrier
         self._timings = timings
         self._limits = limits or Limits()
-        self._mux = Mux(client=client, limits=self._limits, accepting=on_stream is not None)
+        self._mux = Mux(
+            client=client,
+            limits=self._limits,
+            accepting=on_stream is not None,
+            local_s=timings.local_round_trip_s,
+        )
+        self._reporter = Reporter(self.name, notices, quiet_s=timings.stall_notice_s)
         self._streams: dict[int, Stream] = {}
         self._group: asyncio.TaskGroup | None = None
         self._out = Outbound(
@@ -64,6 +75,7 @@ class Session:
             carrier,
             stall_s=timings.write_stall_s,
             backlog_limit=self._limits.session_backlog,
+            watch=StallWatch(self._mux.stalls, notice_s=timings.stall_notice_s, told=self._reporter.stalled),
             failed=self.failed,
         )
         self._in = Inbound(self._mux, self._streams, self._out, self)
@@ -167,11 +179,14 @@ class Session:
         return self._ending
 
     async def _drive(self, group: asyncio.TaskGroup) -> None:
-        direct = isinstance(self._carrier, DirectCarrier)
+        parts: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {"pulse": self._pulse}
+        if not isinstance(self._carrier, DirectCarrier):
+            parts["read"] = functools.partial(self._in.read, self._carrier)
         tasks = [
-            group.create_task(self._fenced(part), name=f"tunnel {self.name} {part.__name__}")
-            for part in ([self._pulse] if direct else [self._pulse, self._read])
+            group.create_task(self._fenced(part), name=f"tunnel {self.name} {name}")
+            for name, part in parts.items()
         ]
+        self._mux.ping(time.monotonic())  # how far the peer is: before any data stands in the way
         writer = self._begin_writing(group)
         await self._over.wait()
         for task in tasks:
@@ -196,9 +211,8 @@ class Session:
         """Whether `length` more bytes fit into the backlog; the stream that would break its bound is reset."""
         if self._out.has_room(length):
             return True
-        self._guarded(self._mux.reset, stream.id)
+        self.stream_reset(stream, ResetCause.BACKLOG)
         stream.ended(StreamReset(f"stream {stream.id}: {self._out.full}"))
-        self._out.wake()
         return False
 
     def stream_wrote(self, stream: Stream, length: int) -> None:
@@ -211,14 +225,15 @@ class Session:
         self._mux.finish(stream.id)
         self._out.wake()
 
-    def stream_reset(self, stream: Stream) -> None:
+    def stream_reset(self, stream: Stream, cause: ResetCause) -> None:
         """RST before everything."""
+        self._reporter.reset(stream.id, cause, time.monotonic())
         self._guarded(self._mux.reset, stream.id)
         self._out.wake()
 
     def stream_consumed(self, stream: Stream, length: int) -> None:
         """Credit given on consumption."""
-        self._mux.consumed(stream.id, length)
+        self._mux.consumed(stream.id, length, time.monotonic())
         self._out.wake()
 
     def stream_dropped(self, stream: Stream, unsent: int) -> None:
@@ -247,19 +262,6 @@ class Session:
         """The peer lives."""
         self._keepalive.heard(time.monotonic())
 
-    async def _read(self) -> None:
-        assert not isinstance(self._carrier, DirectCarrier), "a direct carrier tells by itself"
-        while True:
-            message = await self._carrier.receive()
-            if message is None:
-                self.closed_by_peer()
-                return
-            self.heard()
-            self._in.feed(memoryview(message), b"")
-            self._out.wake()
-            if self.is_over():
-                return
-
     def closed_by_peer(self) -> None:
         """End it since nothing comes any more."""
         clean = not self._streams and not self.connected
@@ -280,11 +282,13 @@ class Session:
             case Finished(stream=stream_id):
                 if (stream := self._streams.get(stream_id)) is not None:
                     stream.peer_finished()
-            case Reset(stream=stream_id):
+            case Reset(stream=stream_id, refused=refused):
                 if (stream := self._streams.get(stream_id)) is not None:
-                    stream.ended(reset_by_peer(stream))
+                    cause = ResetCause.REFUSED_BY_PEER if refused else ResetCause.PEER
+                    self._reporter.reset(stream_id, cause, time.monotonic())
+                    stream.ended(reset_by_peer(stream, refused=refused))
             case Refused(stream=stream_id, why=why):
-                _log.warning("tunnel %s: refused stream %d of the peer: %s", self.name, stream_id, why)
+                self._reporter.reset(stream_id, ResetCause.REFUSED, time.monotonic(), why=why)
             case PingAnswered(round_trip_s=round_trip_s):
                 self.round_trip_s = round_trip_s
             case GoneAway(code=code):

@@ -12,6 +12,8 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from inference_fleet.tunnel.errors import DeadlineExpired, StreamReset
+from inference_fleet.tunnel.inbox import Inbox
+from inference_fleet.tunnel.notices import ResetCause
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,7 +38,7 @@ class StreamHost(Protocol):
     def stream_finished(self, stream: Stream) -> None:
         """FIN after what waits."""
 
-    def stream_reset(self, stream: Stream) -> None:
+    def stream_reset(self, stream: Stream, cause: ResetCause) -> None:
         """RST now."""
 
     def stream_consumed(self, stream: Stream, length: int) -> None:
@@ -63,8 +65,7 @@ class Stream(asyncio.Transport):
         self._host = host
         self._loop = loop
         self._protocol: asyncio.BaseProtocol | None = None
-        self._inbox: deque[bytes] = deque()
-        self._inbox_bytes = 0
+        self._inbox = Inbox()
         self._outbox: deque[memoryview] = deque()
         self._outbox_bytes = 0
         self._high = WRITE_HIGH_BYTES
@@ -86,7 +87,7 @@ class Stream(asyncio.Transport):
 
     def __repr__(self) -> str:
         state = "gone" if self._gone else "closing" if self._closing else "open"
-        return f"<Stream {self.id} {state} in={self._inbox_bytes} out={self._outbox_bytes}>"
+        return f"<Stream {self.id} {state} in={self._inbox.length} out={self._outbox_bytes}>"
 
     # ---- facts
 
@@ -135,35 +136,28 @@ class Stream(asyncio.Transport):
         `DeadlineExpired`. What had arrived before an error is still readable.
         """
         assert self._protocol is None, "a stream with a protocol is read by that protocol"
-        while self._inbox_bytes < length:
+        while self._inbox.length < length:
             if self._error is not None:
                 raise self._error
             if self._eof_in or self.is_closing():
-                raise asyncio.IncompleteReadError(self._pop(self._inbox_bytes), length)
+                raise asyncio.IncompleteReadError(self._pop(self._inbox.length), length)
             self._waiter = self._loop.create_future()
             try:
                 async with asyncio.timeout(deadline.remaining_s):
                     await self._waiter
             except TimeoutError:
                 raise DeadlineExpired(
-                    f"stream {self.id}: {self._inbox_bytes} of {length} bytes came in time"
+                    f"stream {self.id}: {self._inbox.length} of {length} bytes came in time"
                 ) from None
             finally:
                 self._waiter = None
         return self._pop(length)
 
     def _pop(self, length: int) -> bytes:
-        taken = bytearray()
-        while len(taken) < length:
-            chunk = self._inbox.popleft()
-            room = length - len(taken)
-            if len(chunk) > room:
-                self._inbox.appendleft(chunk[room:])
-            taken += chunk[:room]
-        self._inbox_bytes -= length
+        taken = self._inbox.take(length)
         if length:
             self._host.stream_consumed(self, length)
-        return bytes(taken)
+        return taken
 
     # ---- writing
 
@@ -228,9 +222,13 @@ class Stream(asyncio.Transport):
 
     def abort(self) -> None:
         """Reset: nothing more goes out, nothing more comes in."""
+        self.reset(ResetCause.ABORTED)
+
+    def reset(self, cause: ResetCause) -> None:
+        """As `abort`, counted by another cause."""
         if not self._gone:
             self._closing = True
-            self._host.stream_reset(self)
+            self._host.stream_reset(self, cause)
             self.ended(None)
 
     # ---- what the session tells
@@ -241,15 +239,13 @@ class Stream(asyncio.Transport):
             self._unread = True
             self._host.stream_consumed(self, len(data))
             if self._fin_sent:
-                self.abort()
+                self.reset(ResetCause.UNREAD)
             return
-        owned = data if isinstance(data, bytes) else bytes(data)
         if self._protocol is None or self._reading_paused or self._inbox:
-            self._inbox.append(owned)
-            self._inbox_bytes += len(owned)
+            self._inbox.keep(data)
             self._wake()
         else:
-            self._hand_over(owned)
+            self._hand_over(data if isinstance(data, bytes) else bytes(data))
 
     def peer_finished(self) -> None:
         """The peer's FIN came."""
@@ -301,9 +297,9 @@ class Stream(asyncio.Transport):
 
     def _after_fin(self) -> None:
         if self._unread:
-            self.abort()
+            self.reset(ResetCause.UNREAD)
         elif self._linger is None and not self._gone:
-            self._linger = self._host.linger(self.abort)
+            self._linger = self._host.linger(lambda: self.reset(ResetCause.LINGER))
 
     def _leave(self) -> None:
         if self._gone:
@@ -318,10 +314,9 @@ class Stream(asyncio.Transport):
         self._wake()
 
     def _discard_inbox(self) -> None:
-        if self._inbox_bytes:
-            self._host.stream_consumed(self, self._inbox_bytes)
+        if self._inbox:
+            self._host.stream_consumed(self, self._inbox.length)
         self._inbox.clear()
-        self._inbox_bytes = 0
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -336,9 +331,7 @@ class Stream(asyncio.Transport):
         """Tell the protocol whatever is due: kept data, then the end of file, then the end."""
         self._settling = False
         while self._inbox and self._protocol is not None and not self._reading_paused:
-            chunk = self._inbox.popleft()
-            self._inbox_bytes -= len(chunk)
-            self._hand_over(chunk)
+            self._hand_over(self._inbox.first())
         protocol = self._protocol
         if protocol is None or self._lost_told:
             return
@@ -370,7 +363,7 @@ class Stream(asyncio.Transport):
             return callback(*args)
         except Exception:  # noqa: BLE001  # as every transport: a protocol's bug ends its connection
             _log.exception("stream %d: its protocol failed in %s; the stream is reset", self.id, callback)
-            self.abort()
+            self.reset(ResetCause.FAILED)
             return None
 
 
@@ -384,6 +377,7 @@ def _fill(protocol: asyncio.BufferedProtocol, data: bytes) -> None:
         protocol.buffer_updated(length)
 
 
-def reset_by_peer(stream: Stream) -> StreamReset:
-    """The error of a stream the peer reset."""
-    return StreamReset(f"stream {stream.id} was reset by the peer")
+def reset_by_peer(stream: Stream, *, refused: bool) -> StreamReset:
+    """The error of a stream the peer reset; `refused`: instead of acknowledging it."""
+    unheard = " before it was acknowledged: the peer takes no such stream" if refused else ""
+    return StreamReset(f"stream {stream.id} was reset by the peer{unheard}")

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from inference_fleet.settings import Deadline
 from inference_fleet.telemetry.logs import bound
-from inference_fleet.tunnel import DialFailed, DialRefused, ReconnectSchedule, Session
+from inference_fleet.tunnel import DialFailed, DialRefused, ReconnectSchedule, Session, counted
 from inference_fleet.tunnel.worker import dial
 from inference_fleet.worker.frontends import Answer
 
@@ -173,6 +173,7 @@ class TunnelLoop:
             timings=self._timings,
             on_stream=self._on_stream,
             name=f"{self._identity.node_id} epoch {dialled.epoch}",
+            notices=counted(self._metrics),
         )
         self._current = session
         with bound(node=self._identity.node_id, epoch=dialled.epoch):

@@ -25,7 +25,10 @@ from inference_fleet.tunnel.yamux.events import (
 from inference_fleet.tunnel.yamux.ids import PeerIds
 from inference_fleet.tunnel.yamux.limits import Limits
 from inference_fleet.tunnel.yamux.sending import Sending
+from inference_fleet.tunnel.yamux.stalls import Stalls
 from inference_fleet.tunnel.yamux.state import StreamState
+from inference_fleet.tunnel.yamux.trips import Trips
+from inference_fleet.tunnel.yamux.windows import Windows
 from inference_fleet.tunnel.yamux.wire import (
     ACK,
     FIN,
@@ -55,12 +58,20 @@ class Mux:
     the go-away that says so.
     """
 
-    def __init__(self, *, client: bool, limits: Limits | None = None, accepting: bool = True) -> None:
-        """Both sides start with 256 KiB windows and no streams; a side that accepts none resets every open."""
+    def __init__(
+        self, *, client: bool, limits: Limits | None = None, accepting: bool = True, local_s: float = 0.0
+    ) -> None:
+        """Both sides start with 256 KiB windows and no streams; a side that accepts none resets every open.
+
+        Windows grow (see `windows`) on links whose round trip is `local_s` or more.
+        """
         self._accepting = accepting
         self._limits = limits or Limits()
         self._streams: dict[int, StreamState] = {}
-        self._sending = Sending(self._streams, self._limits)
+        self.stalls = Stalls()
+        self._sending = Sending(self._streams, self._limits, self.stalls)
+        self._trips = Trips()
+        self._windows = Windows(self._limits, self._trips, local_s=local_s)
         self._next_id = 1 if client else 2
         self._peer_ids = PeerIds(odd=not client, remembered=self._limits.remembered_ids)
         self._lingering: OrderedDict[int, int] = OrderedDict()
@@ -70,8 +81,6 @@ class Mux:
         self._payload_due = 0
         self._payload_stream = 0
         self._payload_final = False
-        self._ping_value = 0
-        self._pings: dict[int, float] = {}
         self._resets_second = 0.0
         self._resets_counted = 0
         self._left = False
@@ -169,19 +178,17 @@ class Mux:
         if not self._failed:
             self._fence(self._sending.reset, stream)
 
-    def consumed(self, stream: int, length: int) -> None:
+    def consumed(self, stream: int, length: int, now: float = 0.0) -> None:
         """The shell's reader has really used `length` bytes: only now does the peer get credit for them."""
         state = self._streams.get(stream)
-        if state is not None:
-            state.owed += length
-            self._sending.credit(stream, state)
+        if state is not None and self._windows.consumed(state, length, now):
+            self._sending.credit(stream)
+            if self._windows.curious and not self._trips and self._sending.calm:
+                self.ping(now, quiet=False)
 
-    def ping(self, now: float) -> None:
-        """Ask for an answer; it comes as `PingAnswered`."""
-        self._ping_value = (self._ping_value + 1) & LARGEST_U32
-        self._pings.clear()  # only the latest answer is waited for, so a peer that never answers costs one entry
-        self._pings[self._ping_value] = now
-        self._control(PING, SYN, 0, self._ping_value)
+    def ping(self, now: float, *, quiet: bool = True) -> None:
+        """Ask for an answer; it comes as `PingAnswered`. `quiet`: nothing was heard for a while."""
+        self._control(PING, SYN, 0, self._trips.ask(now, quiet=quiet))
 
     def go_away(self, code: int = GO_AWAY_NORMAL) -> None:
         """Take no new streams; running ones finish (code 0). Said once."""
@@ -241,8 +248,8 @@ class Mux:
         if header.flags == SYN:
             self._control(PING, ACK, 0, header.length)
             return ()
-        sent = self._pings.pop(header.length, None)
-        return () if sent is None else (PingAnswered(now - sent),)
+        took_s = self._trips.answered(header.length, now)
+        return () if took_s is None else (PingAnswered(took_s),)
 
     def _on_stream_frame(self, header: Header, now: float) -> Sequence[Event]:
         kind, flags, stream, length = header
@@ -253,7 +260,7 @@ class Mux:
             raise ProtocolError(Breach.UNKNOWN_STREAM, f"a frame for stream {stream}, which nobody opened")
         state = self._streams.get(stream)
         if flags & ACK:
-            self._on_ack(stream, state, events)
+            self._on_ack(stream, None if flags & RST else state, events)
         if flags & RST:
             self._on_reset(stream, state, now, events)
         elif kind == WINDOW:
@@ -271,7 +278,7 @@ class Mux:
         self._lingering.pop(stream, None)
         if state is not None:
             self._drop(stream, state)
-            events.append(Reset(stream))
+            events.append(Reset(stream, refused=state.ours and not state.acknowledged))
 
     def _on_syn(self, stream: int, now: float, events: list[Event]) -> None:
         self._peer_ids.take(stream)
@@ -343,6 +350,7 @@ class Mux:
         if state is None or state.fin_received:
             return ()
         state.fin_received = True
+        self._windows.settle(state)
         self._sending.forget(stream)
         if state.fin_sent:
             self._drop(stream, state)
@@ -357,7 +365,9 @@ class Mux:
 
     def _drop(self, stream: int, state: StreamState) -> None:
         del self._streams[stream]
+        self._windows.returned(state)
         self._sending.forget(stream)
+        self.stalls.end(stream)
         if not state.acknowledged:
             if state.ours:
                 self._half_open_here -= 1

@@ -37,9 +37,10 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """The peer reset this stream; it is gone in both directions."""
+    """The peer reset this stream; it is gone in both directions. `refused`: a stream of ours it never acknowledged."""
 
     stream: int
+    refused: bool = False
 
 
 @dataclass(frozen=True, slots=True)

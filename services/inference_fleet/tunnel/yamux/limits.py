@@ -9,6 +9,9 @@ from dataclasses import dataclass, fields
 class Limits:
     """Limits of one session, each with a named end.
 
+    What a peer can make this end hold is `open_streams` x 256 KiB + `growth_pool` of what it sent and nobody read, and
+    what writers here can is `session_backlog`; with the values below 256 + 16 + 64 MiB, and some 4 KiB a stream.
+
     | field               | bounds                                              | past it                            |
     |---------------------|-----------------------------------------------------|------------------------------------|
     | `open_streams`      | streams alive at once, both directions together     | `StreamLimit` here; RST to a peer  |
@@ -17,6 +20,8 @@ class Limits:
     | `frame_bytes`       | payload of one DATA frame we send                   | the rest waits for its next turn   |
     | `control_frames`    | header-only frames waiting for the carrier          | session ends, `control-backlog`    |
     | `session_backlog`   | payload bytes of all streams waiting for the carrier| the writing stream is reset        |
+    | `growth_pool`       | receive windows of all streams past their first ones| windows stay as they are           |
+    | `largest_window`    | the receive window of one stream                    | it stays as it is                  |
     | `remembered_ids`    | ids of reset streams and of gaps still told apart   | older ones count as strays / used  |
     """
 
@@ -26,6 +31,8 @@ class Limits:
     frame_bytes: int = 64 * 1024
     control_frames: int = 4096
     session_backlog: int = 64 * 1024 * 1024
+    growth_pool: int = 16 * 1024 * 1024
+    largest_window: int = 8 * 1024 * 1024
     remembered_ids: int = 1024
 
     def __post_init__(self) -> None:

@@ -9,7 +9,6 @@ from inference_fleet.tunnel.yamux.events import Outgoing
 from inference_fleet.tunnel.yamux.wire import (
     DATA,
     FIN,
-    INITIAL_WINDOW,
     RST,
     WINDOW,
     Breach,
@@ -19,15 +18,17 @@ from inference_fleet.tunnel.yamux.wire import (
 
 if TYPE_CHECKING:
     from inference_fleet.tunnel.yamux.limits import Limits
+    from inference_fleet.tunnel.yamux.stalls import Stalls
     from inference_fleet.tunnel.yamux.state import StreamState
 
 
 class Sending:
     """Three lanes. A FIN travels in its stream's own lane, so it never passes that stream's data."""
 
-    def __init__(self, streams: dict[int, StreamState], limits: Limits) -> None:
-        """`streams` is the core's own table, shared."""
+    def __init__(self, streams: dict[int, StreamState], limits: Limits, stalls: Stalls) -> None:
+        """`streams` and `stalls` are the core's own, shared."""
         self._streams = streams
+        self._stalls = stalls
         self._limits = limits
         self._control: deque[bytes] = deque()
         self._credits: dict[int, None] = {}
@@ -46,16 +47,25 @@ class Sending:
         """Queue a reset of a stream; it jumps the stream's own data."""
         self.control(WINDOW, RST, stream, 0)
 
-    def credit(self, stream: int, state: StreamState) -> None:
-        """Note that a stream owes its peer credit; told once half a window is owed, as one update."""
-        if state.owed >= INITIAL_WINDOW // 2 and not state.fin_received:
-            self._credits[stream] = None
+    @property
+    def calm(self) -> bool:
+        """Whether no control frame waits."""
+        return not self._control
+
+    def credit(self, stream: int) -> None:
+        """Note that a stream owes its peer credit: all that is owed by then is told as one update."""
+        self._credits[stream] = None
 
     def take_turn(self, stream: int, state: StreamState) -> None:
         """Put a stream in the round if it has something to send and is not in it yet."""
-        if not state.in_turn and state.sendable:
+        if state.in_turn:
+            return
+        if state.sendable:
             state.in_turn = True
             self._turns.append(stream)
+            self._stalls.end(stream)
+        elif state.waiting:
+            self._stalls.begin(stream)
 
     def forget(self, stream: int) -> None:
         """The stream is gone: no credit for it. Its place in the round is skipped when it comes up."""

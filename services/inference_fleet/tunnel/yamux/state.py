@@ -9,20 +9,26 @@ class StreamState:
     """Both halves of one stream.
 
     `waiting` bytes lie in the shell, `send_credit` of them may go; `recv_credit` is what the peer may still
-    send, `owed` is what the shell consumed and the peer was not yet told.
+    send, `owed` is what the shell consumed and the peer was not yet told. What is left of `window` without these two
+    lies unread in the shell. The last five are for `windows` alone.
     """
 
     __slots__ = (
         "acknowledged",
+        "confirmed",
         "fin_received",
         "fin_sent",
         "fin_wanted",
         "in_turn",
+        "measured_from",
         "ours",
         "owed",
         "recv_credit",
         "send_credit",
+        "taken",
+        "taken_before",
         "waiting",
+        "window",
     )
 
     def __init__(self, *, ours: bool) -> None:
@@ -37,6 +43,11 @@ class StreamState:
         self.fin_sent = False
         self.fin_received = False
         self.in_turn = False
+        self.window = INITIAL_WINDOW
+        self.taken = 0
+        self.taken_before = 0
+        self.measured_from: float | None = None
+        self.confirmed = 0
 
     @property
     def sendable(self) -> bool:

@@ -13,7 +13,7 @@ from inference_fleet.tunnel import Ending, Session
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from inference_fleet.tunnel import Limits, Stream
+    from inference_fleet.tunnel import Limits, Notices, Stream
 
     OnStream = Callable[[Stream], Awaitable[None]]
 
@@ -83,11 +83,27 @@ async def piped(
     on_server_stream: OnStream | None = None,
     timings: Timings = TIMINGS,
     limits: Limits | None = None,
+    client_notices: Notices | None = None,
+    server_notices: Notices | None = None,
 ) -> AsyncIterator[Piped]:
     """A session over memory; both ends end with the block."""
     left, right = pipe()
-    client = Session(left, client=True, timings=timings, limits=limits, on_stream=on_client_stream)
-    server = Session(right, client=False, timings=timings, limits=limits, on_stream=on_server_stream)
+    client = Session(
+        left,
+        client=True,
+        timings=timings,
+        limits=limits,
+        on_stream=on_client_stream,
+        notices=client_notices,
+    )
+    server = Session(
+        right,
+        client=False,
+        timings=timings,
+        limits=limits,
+        on_stream=on_server_stream,
+        notices=server_notices,
+    )
     runs = [asyncio.create_task(session.run()) for session in (client, server)]
     await asyncio.sleep(0)  # both have begun to run
     try:

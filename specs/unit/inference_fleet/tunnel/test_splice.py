@@ -173,7 +173,7 @@ def test_an_answer_given_while_the_request_still_comes_arrives_before_the_reset(
             await until(lambda: bool(ends.poll(0)))  # both the answer and the reset are in the kernel
 
             async def handler(stream: Stream) -> None:
-                await until(lambda: stream._inbox_bytes > 0)
+                await until(lambda: stream._inbox.length > 0)
                 result.set_result(await splice(stream, transport, stall_s=STALL_S))
 
             async with piped(on_server_stream=handler) as session:
@@ -223,7 +223,7 @@ def test_a_peer_that_stops_reading_mid_body_and_then_hangs_up_ends_the_splice() 
         async with joined(_pour) as join:
             await until(lambda: len(join.seen.data) > INITIAL_WINDOW)
             join.stream.pause_reading()
-            await until(lambda: join.stream._inbox_bytes >= INITIAL_WINDOW)
+            await until(lambda: join.stream._inbox.length >= INITIAL_WINDOW)
             before = sum(join.counted)
             await asyncio.sleep(STALL_S / 3)
             assert sum(join.counted) == before, "control: the copy is parked in its write"
@@ -241,7 +241,7 @@ def test_a_peer_that_stops_reading_mid_body_after_its_half_close_is_cut_by_name(
         async with joined(_pour) as join:
             join.stream.pause_reading()
             join.stream.write_eof()
-            await until(lambda: join.stream._inbox_bytes >= INITIAL_WINDOW)
+            await until(lambda: join.stream._inbox.length >= INITIAL_WINDOW)
             spliced = await within(join.result)
             assert isinstance(spliced, Spliced)
             assert type(spliced.error) is SpliceStalled
@@ -281,7 +281,7 @@ def test_a_parked_splice_holds_a_bounded_amount() -> None:
     async def story() -> None:
         async with joined(_pour, stall_s=TIMINGS.splice_stall_s) as join:
             join.stream.pause_reading()
-            await until(lambda: join.stream._inbox_bytes == INITIAL_WINDOW)
+            await until(lambda: join.stream._inbox.length == INITIAL_WINDOW)
             await asyncio.sleep(STALL_S / 3)
             (server_side,) = join.session.server._streams.values()
             assert server_side.get_write_buffer_size() <= 2 * INITIAL_WINDOW

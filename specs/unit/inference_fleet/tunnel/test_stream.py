@@ -47,7 +47,7 @@ def test_what_arrives_before_a_protocol_is_kept_and_then_handed_over_in_order() 
         ours.write(b"early ")
         ours.write(b"bird")
         ours.write_eof()
-        await until(lambda: both.server._streams[theirs.id]._inbox_bytes == 10)
+        await until(lambda: both.server._streams[theirs.id]._inbox.length == 10)
         seen = Collector()
         theirs.set_protocol(seen)
         await within(seen.eof)
@@ -65,9 +65,9 @@ def test_a_paused_reader_holds_at_most_one_window_and_its_peer_keeps_the_rest() 
         theirs.set_protocol(seen)
         ours.write(bytes(3 * INITIAL_WINDOW))
         assert not ours_seen.writable.is_set(), "its protocol is told to pause"
-        await until(lambda: theirs._inbox_bytes == INITIAL_WINDOW)
+        await until(lambda: theirs._inbox.length == INITIAL_WINDOW)
         await asyncio.sleep(0)
-        assert (theirs._inbox_bytes, len(seen.data)) == (INITIAL_WINDOW, 0)
+        assert (theirs._inbox.length, len(seen.data)) == (INITIAL_WINDOW, 0)
         assert ours.get_write_buffer_size() == 2 * INITIAL_WINDOW
         theirs.resume_reading()
         await until(lambda: len(seen.data) == 3 * INITIAL_WINDOW)
@@ -101,17 +101,18 @@ def test_a_reader_may_pause_between_two_kept_pieces() -> None:
             self.stream.pause_reading()
 
     async def body(_both: Piped, ours: Stream, theirs: Stream) -> None:
-        ours.write(b"one")
-        await until(lambda: theirs._inbox_bytes == 3)
-        ours.write(b"two")
-        await until(lambda: theirs._inbox_bytes == 6)
+        one, two = b"1" * 5000, b"2" * 5000  # smaller ones are put together as they are kept
+        ours.write(one)
+        await until(lambda: theirs._inbox.length == len(one))
+        ours.write(two)
+        await until(lambda: theirs._inbox.length == len(one + two))
         seen = OneAtATime(theirs)
         theirs.set_protocol(seen)
-        await until(lambda: bytes(seen.data) == b"one")
+        await until(lambda: bytes(seen.data) == one)
         await asyncio.sleep(0)
-        assert bytes(seen.data) == b"one"
+        assert bytes(seen.data) == one
         theirs.resume_reading()
-        await until(lambda: bytes(seen.data) == b"onetwo")
+        await until(lambda: bytes(seen.data) == one + two)
 
     _story(body)
 
@@ -193,7 +194,7 @@ def test_a_peer_that_goes_on_sending_to_a_closed_stream_is_reset() -> None:
 def test_unread_bytes_at_close_reset_the_peer_only_after_everything_written_has_gone() -> None:
     async def body(_both: Piped, ours: Stream, theirs: Stream) -> None:
         theirs.write(b"unread")
-        await until(lambda: ours._inbox_bytes == 6)
+        await until(lambda: ours._inbox.length == 6)
         ours.write(b"last words")
         ours.close()
         await until(lambda: theirs.error is not None)

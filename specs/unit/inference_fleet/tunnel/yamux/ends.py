@@ -15,6 +15,7 @@ from inference_fleet.tunnel.yamux.events import (
     Reset,
 )
 
+_PING = bytes((0, 2, 0, 1))
 _PERIOD = 65521
 _TABLE = bytes((i * 31 + i // 251) % 256 for i in range(_PERIOD)) * 16
 
@@ -46,6 +47,7 @@ class End:
         self.unaccepted: list[int] = []
         self.refused: list[int] = []
         self.gone_away: list[int] = []
+        self.asked = 0
         self.pongs = 0
         self.other: End
 
@@ -63,6 +65,7 @@ class End:
         sent = 0
         while sent < frames and (outgoing := self.mux.next_outgoing()) is not None:
             self.wire += outgoing.header
+            self.asked += outgoing.header[:4] == _PING
             if outgoing.length:
                 offset = self.framed[outgoing.stream]
                 self.wire += pattern(outgoing.stream, offset, outgoing.length)

@@ -421,7 +421,7 @@ def test_pings_that_are_never_answered_cost_one_entry() -> None:
     for now in range(100):
         client.mux.ping(float(now))
         client.transmit()
-    assert len(client.mux._pings) == 1
+    assert len(client.mux._trips) == 1
 
 
 def test_a_limit_of_nothing_is_a_mistake() -> None:

@@ -28,7 +28,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 EXAMPLES, STEPS = 200, 50
-_LIMITS = Limits(open_streams=6, half_open_streams=3)
+_LIMITS = Limits(
+    open_streams=6, half_open_streams=3, growth_pool=3 * INITIAL_WINDOW, largest_window=3 * INITIAL_WINDOW
+)
+_STEP_S = 0.5
 _FIRED: Counter[str] = Counter()
 _SIDES = st.sampled_from(["client", "server"])
 _PICK = st.integers(0, 1000)
@@ -44,6 +47,7 @@ class TwoEnds(RuleBasedStateMachine):
         self.ends: dict[str, End] = dict(zip(("client", "server"), pair(_LIMITS), strict=True))
         self.pinged = dict.fromkeys(self.ends, 0)
         self.left: set[str] = set()
+        self.now = 0.0
 
     # ---- picking: the side that was drawn, or the other one when that has nothing to do
 
@@ -65,6 +69,14 @@ class TwoEnds(RuleBasedStateMachine):
     def begin(self, streams: int) -> None:
         """Most interleavings need streams that are already there."""
         for end in self.ends.values():
+            end.mux.ping(self.now)
+            end.transmit()
+        for end in self.ends.values():
+            end.deliver(1 << 30)
+            end.transmit()
+        self.now += _STEP_S
+        for end in self.ends.values():
+            end.deliver(1 << 30, self.now)
             for _ in range(streams):
                 end.mux.open()
         settle(*self.ends.values())
@@ -108,7 +120,7 @@ class TwoEnds(RuleBasedStateMachine):
             end, stream = found
             length = max(1, int((end.received[stream] - end.consumed[stream]) * share))
             end.consumed[stream] += length
-            end.mux.consumed(stream, length)
+            end.mux.consumed(stream, length, self.now)
             _FIRED["consume"] += 1
 
     @precondition(some)
@@ -133,7 +145,7 @@ class TwoEnds(RuleBasedStateMachine):
 
     @rule(side=_SIDES)
     def ping(self, side: str) -> None:
-        self.ends[side].mux.ping(0.0)
+        self.ends[side].mux.ping(self.now)
         self.pinged[side] += 1
         _FIRED["ping"] += 1
 
@@ -154,7 +166,8 @@ class TwoEnds(RuleBasedStateMachine):
     @rule(side=_SIDES, length=_PIECES)
     def deliver(self, side: str, length: int) -> None:
         end = self.ends[side]
-        (end if end.other.wire else end.other).deliver(length)
+        self.now += _STEP_S
+        (end if end.other.wire else end.other).deliver(length, self.now)
         _FIRED["deliver"] += 1
 
     @precondition(some)
@@ -163,7 +176,8 @@ class TwoEnds(RuleBasedStateMachine):
         """Transmit and deliver at once, so that runs of fifty steps get far."""
         end = self.ends[side]
         end.transmit(frames)
-        end.other.deliver(length)
+        self.now += _STEP_S
+        end.other.deliver(length, self.now)
         _FIRED["pass_on"] += 1
 
     # ---- what must hold
@@ -174,9 +188,22 @@ class TwoEnds(RuleBasedStateMachine):
             for stream, framed in end.framed.items():
                 other = end.other
                 assert other.received[stream] <= framed <= end.written[stream]
-                assert framed - other.consumed[stream] <= INITIAL_WINDOW, "sent past what was consumed"
-                if end.mux.alive(stream):
-                    assert end.mux.send_credit(stream) <= INITIAL_WINDOW - framed + other.consumed[stream]
+                state = other.mux._streams.get(stream)
+                if state is not None:
+                    unread = framed - other.consumed[stream]
+                    assert unread <= state.window, "sent past what was consumed"
+                    if not state.fin_received:
+                        assert end.mux.send_credit(stream) <= state.window - unread
+
+    @invariant()
+    def what_windows_grew_by_is_drawn_from_the_pool_and_never_more_than_it_holds(self) -> None:
+        for end in self.ends.values():
+            windows = [state.window for state in end.mux._streams.values()]
+            grown = sum(windows) - len(windows) * INITIAL_WINDOW
+            assert grown + end.mux._windows.free == _LIMITS.growth_pool
+            assert 0 <= grown <= _LIMITS.growth_pool, "the pool is overdrawn"
+            assert max(windows, default=0) <= _LIMITS.largest_window
+            _FIRED["grown"] += grown > 0
 
     @invariant()
     def an_end_of_file_comes_after_all_the_data(self) -> None:
@@ -200,16 +227,18 @@ class TwoEnds(RuleBasedStateMachine):
                 while end.unaccepted:
                     end.mux.accept(end.unaccepted.pop())
                 busy |= bool(end.transmit()) or bool(end.other.wire)
-                end.deliver(len(end.other.wire))
+                self.now += _STEP_S
+                end.deliver(len(end.other.wire), self.now)
                 for stream, received in list(end.received.items()):
                     if received > end.consumed[stream]:
-                        end.mux.consumed(stream, received - end.consumed[stream])
+                        end.mux.consumed(stream, received - end.consumed[stream], self.now)
                         end.consumed[stream] = received
                         busy = True  # the credit for it has yet to travel
         self.bytes_are_in_order_and_within_credit()
+        self.what_windows_grew_by_is_drawn_from_the_pool_and_never_more_than_it_holds()
         self.an_end_of_file_comes_after_all_the_data()
         for end in ends:
-            assert min(1, self.pinged[end.name]) <= end.pongs <= self.pinged[end.name], "a ping got no answer"
+            assert min(1, self.pinged[end.name]) <= end.pongs <= end.asked, "a ping got no answer"
             for stream in {*end.written, *end.finished}:
                 # a reset of a stream that the other end has already finished is told to nobody
                 cut = end.reset_here | end.peer_reset | end.other.reset_here
@@ -222,7 +251,9 @@ class TwoEnds(RuleBasedStateMachine):
                     assert end.mux.alive(stream) == (stream not in end.other.finished)
 
 
-_RULES = frozenset({"open", "open refused", "accept", "write", "consume", "half_close", "reset", "ping"}) | {
+_RULES = frozenset(
+    {"grown", "open", "open refused", "accept", "write", "consume", "half_close", "reset", "ping"}
+) | {
     "go_away",
     "transmit",
     "deliver",
