@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 _SHORTEST_PAUSE_S = 0.004
 _LONGEST_PAUSE_S = 0.25
@@ -73,3 +77,34 @@ class Pace:
         ceiling_s = max(_SHORTEST_PAUSE_S, min(_LONGEST_PAUSE_S, self.budget_s / _LOOKS_PER_BUDGET))
         self._pause_s = min(ceiling_s, pause_s * _GROWTH)
         return max(0.0, min(pause_s, ceiling_s, remaining_s))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Looks:
+    """Look, judge, pause, again: for what has no account to keep, as a wait of a spec has.
+
+    ```
+    for turn in Looks(until=deadline, every_s=0.01, clock=time.monotonic, sleep=time.sleep):
+        if it_is_there():
+            return
+        if turn.over:
+            raise TooLate(...)
+    ```
+    The first look is at once, and whoever looks says what being late comes to: the turns themselves never end.
+    """
+
+    until: float
+    every_s: float
+    clock: Callable[[], float]
+    sleep: Callable[[float], object]
+
+    @property
+    def over(self) -> bool:
+        """Whether the deadline has come, at this moment: what a look itself took counts."""
+        return self.clock() >= self.until
+
+    def __iter__(self) -> Iterator[Looks]:
+        """Itself, turn by turn, with a pause between two."""
+        while True:
+            yield self
+            self.sleep(self.every_s)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from blackstart.core.closing import Closing
 from inference_fleet.cluster import Registry
 from inference_fleet.store import Database
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
-    from types import TracebackType
 
     from inference_fleet.cluster import Owner, Presence
     from inference_fleet.settings import Timings
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 
-class Records:
+class Records(Closing):
     """One connection to the fleet's database, usable from any thread; a loop of its own runs underneath."""
 
     def __init__(self, url: str, *, timings: Timings) -> None:
@@ -39,16 +39,6 @@ class Records:
         self._registry = Registry(
             self._database, instance_id="blackstart-harness", boot_id="blackstart-harness", timings=timings
         )
-
-    def __enter__(self) -> Self:
-        """As it is."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close it."""
-        self.close()
 
     def owner(self, node_id: str) -> Owner | None:
         """The production answer: the live replica that holds the node's tunnel, or None."""

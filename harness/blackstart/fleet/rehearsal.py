@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 from blackstart.cluster.capabilities import seen_at_a_glance
 from blackstart.cluster.waiting import Waiter, current, installed
 from blackstart.core.commands import BadInput, SetUpFailed
+from blackstart.core.deadline import Looks
 from blackstart.infra import BadPostgresOption, Infra, InfraError
 from blackstart.process import Guardian, GuardianGone, Spawner, end_unguarded
 from blackstart.process.guard import GUARDIAN_LOG
@@ -162,10 +163,10 @@ class Rehearsal:
         troubles = list(self.infra.close())
         self._leave()
         deadline = time.monotonic() + within
-        while left := find(Sought(run=self.run.id)):
-            if time.monotonic() >= deadline:
+        for turn in Looks(until=deadline, every_s=_LOOK_EVERY_S, clock=time.monotonic, sleep=time.sleep):
+            left = find(Sought(run=self.run.id))
+            if not left or turn.over:
                 break
-            time.sleep(_LOOK_EVERY_S)
         self._take_exits(within=max(0.0, deadline - time.monotonic()))
         return troubles + [f"pid {stat.pid} ({cmdline_of(stat.pid)})" for stat in left]
 

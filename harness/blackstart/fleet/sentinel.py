@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from blackstart.cluster.lifecycle import State
+from blackstart.core.deadline import Looks
 from blackstart.core.sentinel import Inventory, Sentinel
 from blackstart.fleet.scrape import scrape
 
@@ -38,12 +39,12 @@ def tasks_sentinel(fleet: Fleet) -> Sentinel:
         if not first:
             first.update(_look(fleet))
             return first
-        deadline = time.monotonic() + within
-        while True:
+        until = time.monotonic() + within
+        for turn in Looks(until=until, every_s=_LOOK_EVERY_S, clock=time.monotonic, sleep=time.sleep):
             now = _look(fleet)
-            if not over(first, now) or time.monotonic() >= deadline:
-                return now
-            time.sleep(_LOOK_EVERY_S)
+            if not over(first, now) or turn.over:
+                break
+        return now
 
     return Sentinel(name="blackstart_tasks", snapshot=snapshot, compare=over)
 

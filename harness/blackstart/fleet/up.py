@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import sys
 import time
 from typing import TYPE_CHECKING, Any
 
 from blackstart.core.commands import BadInput, ExitCode
+from blackstart.core.deadline import Looks
 from blackstart.fleet.arguments import count_of, options_of, postgres_of, run_dir_of, seed_of
 from blackstart.fleet.fleet import Fleet
 from blackstart.fleet.rehearsal import Interrupted, Rehearsal, drawn_seed, interruptible, say, setting_up
@@ -77,16 +79,16 @@ def _stay(fleet: Fleet, rehearsal: Rehearsal, *, ready: str) -> str:
     told: set[str] = set()
     try:
         say(ready)
-        while True:
+        for _ in Looks(until=math.inf, every_s=_LOOK_EVERY_S, clock=time.monotonic, sleep=time.sleep):
             rehearsal.require_guarded()
             for node in fleet.dead:
                 name = f"{node.name}.{node.incarnation}"
                 if name not in told:
                     told.add(name)
                     sys.stderr.write(f"blackstart: {node.describe_death()}\n")
-            time.sleep(_LOOK_EVERY_S)
     except Interrupted as asked:
-        return str(asked)
+        how = str(asked)
+    return how
 
 
 def _as_json(fleet: Fleet) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import psycopg
 from psycopg import sql
 
+from blackstart.core.deadline import Looks
 from blackstart.infra.choice import redact_url
 from blackstart.infra.errors import InfraError
 
@@ -63,24 +64,24 @@ def wait_until_answers(
 
     `died` says why there is nothing left to wait for ("" while there is); it is asked at every look.
     """
-    deadline = time.monotonic() + within_s
-    last = "nothing yet"
-    while True:
+    for turn in _looks(within_s, every_s=_LOOK_EVERY_S):
         try:
-            return version_of(url, within_s=answer_s)
+            version = version_of(url, within_s=answer_s)
         except psycopg.OperationalError as error:
             last = _one_line(error)
+        else:
+            break
         why = died()
         if why:
             raise InfraError(thing, redact_url(url), wrong=why, remedy="read the log named above")
-        if time.monotonic() >= deadline:
+        if turn.over:
             raise InfraError(
                 thing,
                 redact_url(url),
                 wrong=f"no answer to SELECT 1 within {within_s:g} s; the last try said: {last}",
                 remedy="look at its log; on a slow machine a larger time factor",
             )
-        time.sleep(_LOOK_EVERY_S)
+    return version
 
 
 def require_version(version: int, *, thing: str, value: str) -> None:
@@ -140,14 +141,18 @@ def drop_database(server: PostgresServer, name: str, *, within_s: float) -> None
 
 def _end_sessions(connection: psycopg.Connection, name: str, *, within_s: float) -> None:
     """DROP's own FORCE ends sessions as well, but looks again only after a tenth of a second."""
-    deadline = time.monotonic() + within_s
-    while time.monotonic() < deadline:
+    for turn in _looks(within_s, every_s=_LOOK_EVERY_S / 5):
+        if turn.over:
+            return
         ended = connection.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (name,)
         )
         if not ended.rowcount:
             return
-        time.sleep(_LOOK_EVERY_S / 5)
+
+
+def _looks(within_s: float, *, every_s: float) -> Looks:
+    return Looks(until=time.monotonic() + within_s, every_s=every_s, clock=time.monotonic, sleep=time.sleep)
 
 
 def try_drop_database(server: PostgresServer, name: str, *, within_s: float) -> str:

@@ -6,8 +6,9 @@ import os
 import shutil
 import signal
 from enum import StrEnum
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
+from blackstart.core.closing import Closing
 from blackstart.infra import admin, names
 from blackstart.infra.embedded import ENVIRONMENT, HOST, USER, Installation, server_argv
 from blackstart.infra.errors import InfraError
@@ -19,7 +20,6 @@ from blackstart.process import Ending
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-    from types import TracebackType
 
     from blackstart.infra.admin import Budgets
     from blackstart.infra.scratch import Scratch
@@ -114,7 +114,7 @@ def start_server(
     return PostgresServer(**{**facts.to_state(), "version": version}), handle
 
 
-class OwnServer:
+class OwnServer(Closing):
     """Started on construction. `url` goes through the link, `direct_url` past it; both survive every restart.
 
     | call                    | Postgres                           | clients behind the link                       |
@@ -261,14 +261,6 @@ class OwnServer:
         except OSError as error:
             troubles.append(f"{self.node}: {self._data_dir} was not removed: {error}")
         return tuple(troubles)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _start(self) -> PostgresServer:
         self.incarnation += 1

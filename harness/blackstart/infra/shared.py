@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from blackstart.core.deadline import Looks
 from blackstart.infra import external
 from blackstart.infra.choice import PostgresChoice, Provider
 from blackstart.infra.errors import InfraError
@@ -124,11 +125,12 @@ def _external(
         spec=SPEC,
         shared=True,
     )
-    deadline = time.monotonic() + budgets.start_s
-    while not external.has_sign_of_life(server, prefix, within_s=budgets.answer_s):
-        if not holder.alive or time.monotonic() >= deadline:
+    until = time.monotonic() + budgets.start_s
+    for turn in Looks(until=until, every_s=_LOOK_EVERY_S, clock=time.monotonic, sleep=time.sleep):
+        if external.has_sign_of_life(server, prefix, within_s=budgets.answer_s):
+            break
+        if not holder.alive or turn.over:
             raise InfraError(NODE, choice, wrong="no sign of life on it", remedy=holder.crash_report())
-        time.sleep(_LOOK_EVERY_S)
     external.drop_of_dead_runs(server, within_s=budgets.answer_s)
     return server, 0
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 import secrets
 import sys
 import threading
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
+from blackstart.core.closing import Closing
 from blackstart.net.leases import PortLease, lease_ports
 from blackstart.net.proxy_control import TOKEN_VARIABLE, ControlClient
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import TracebackType
-    from typing import Self
 
     from blackstart.process import Exit, Handle, Spawner
     from blackstart.record import Run
@@ -23,7 +22,7 @@ HOST = "127.0.0.1"
 _SPEC = "net"
 
 
-class ProxyChild(ABC):
+class ProxyChild(Closing):
     """Started on construction. The first port carries traffic, the second commands.
 
     It is ready by then, or `later`: at `wait_ready` or its first command, so that what comes up beside it need not wait.
@@ -116,14 +115,6 @@ class ProxyChild(ABC):
         if self.handle.alive:
             self.kill()
         self._lease.release()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     @abstractmethod
     def _arguments(self) -> Sequence[str]:

@@ -13,12 +13,15 @@ import socket
 import time
 from typing import TYPE_CHECKING, Any
 
+from blackstart.core.deadline import Looks
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 TOKEN_VARIABLE = "BLACKSTART_CONTROL_TOKEN"  # noqa: S105 - the variable's name, not a token
 LARGEST_LINE = 1024 * 1024
 _COMMAND_S = 5.0
+_LOOK_EVERY_S = 0.005
 
 Command = dict[str, Any]
 
@@ -98,17 +101,16 @@ class ControlClient:
 
     def wait_until_answers(self, *, within_s: float, died: Callable[[], str]) -> None:
         """Until the child obeys; `died` says why it never will ("" while it may)."""
-        deadline = time.monotonic() + within_s
-        while True:
+        until = time.monotonic() + within_s
+        for turn in Looks(until=until, every_s=_LOOK_EVERY_S, clock=time.monotonic, sleep=time.sleep):
             try:
                 self.command("ping")
             except ControlError as error:
-                why = died() or ("" if time.monotonic() < deadline else str(error))
+                why = died() or (str(error) if turn.over else "")
                 if why:
                     raise ControlError(f"{self._name}: did not start within {within_s:g} s: {why}") from error
             else:
                 return
-            time.sleep(0.005)
 
 
 def _read_line(connection: socket.socket, *, deadline: float) -> bytes:

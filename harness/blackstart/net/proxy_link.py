@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from blackstart.core.deadline import seconds
+from blackstart.core.deadline import Looks, seconds
 from blackstart.core.shape import CLEAR, Shape
 from blackstart.net.proxy import Mode
 from blackstart.net.proxy_child import HOST, ProxyChild
@@ -156,11 +156,11 @@ class Link(ProxyChild):
         """Have it measure what it does to bytes; takes what the delays and a tenth of a second of each rate take."""
         seconds("within_s", within_s)
         number = self.control.command("probe", within_s=within_s)["number"]
-        deadline = time.monotonic() + within_s + self._settle_s
-        while (seen := self.control.command("probed", number=number)["seen"]) is None:
-            if time.monotonic() >= deadline:
+        for turn in _looks(within_s + self._settle_s):
+            if (seen := self.control.command("probed", number=number)["seen"]) is not None:
+                break
+            if turn.over:
                 raise ControlError(f"{self.node}: its probe was not over within {within_s:g} s; try: its log")
-            time.sleep(_LOOK_EVERY_S)
         if "failed" in seen:
             raise ControlError(f"{self.node}: its probe failed: {seen['failed']}; try: a longer within_s")
         return Probe(up=Passage(**seen["up"]), down=Passage(**seen["down"]))
@@ -171,13 +171,13 @@ class Link(ProxyChild):
 
     def _become(self, mode: Mode) -> None:
         self.control.command("mode", mode=mode.value)
-        deadline = time.monotonic() + self._settle_s
-        while self.status().mode is not mode:
-            if time.monotonic() >= deadline:
+        for turn in _looks(self._settle_s):
+            if self.status().mode is mode:
+                break
+            if turn.over:
                 raise ControlError(
                     f"{self.node}: did not become {mode.value} within {self._settle_s:g} s; try: its log"
                 )
-            time.sleep(_LOOK_EVERY_S)
         self._mode = mode
 
     def _arguments(self) -> Sequence[str]:
@@ -188,3 +188,9 @@ class Link(ProxyChild):
             self.slow(**self._shapes)
         if self._mode is not Mode.PASS:
             self._become(self._mode)
+
+
+def _looks(within_s: float) -> Looks:
+    return Looks(
+        until=time.monotonic() + within_s, every_s=_LOOK_EVERY_S, clock=time.monotonic, sleep=time.sleep
+    )

@@ -13,6 +13,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from blackstart.core.deadline import Looks
 from blackstart.process.procfs import TAGS, Stat, read_stat
 from blackstart.process.strays import Sought, end_all, find, send, wait_gone
 from blackstart.record.ledger import ChargeKind, Ending
@@ -91,12 +92,12 @@ def _quit(postgres: Sequence[Charge]) -> list[Stat]:
 
 def _end_unseen(sought: Sought) -> list[Stat]:
     """A user killed in the middle of a spawn: its child has no tag until it has executed, so look for a while."""
-    deadline = time.monotonic() + UNSEEN_WITHIN_S
-    while time.monotonic() < deadline:
-        if survivors := end_all(sought, within=PROCESSES_WITHIN_S):
-            return survivors
-        time.sleep(_LOOK_EVERY_S)
-    return []
+    until = time.monotonic() + UNSEEN_WITHIN_S
+    for turn in Looks(until=until, every_s=_LOOK_EVERY_S, clock=time.monotonic, sleep=time.sleep):
+        survivors = [] if turn.over else end_all(sought, within=PROCESSES_WITHIN_S)
+        if survivors or turn.over:
+            break
+    return survivors
 
 
 def _start(charge: Charge) -> tuple[Charge, subprocess.Popen[bytes] | str]:

@@ -8,17 +8,16 @@ import socket
 import subprocess
 import sys
 import threading
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from blackstart.core.closing import Closing
 from blackstart.process.errors import GuardianGone
 from blackstart.process.procfs import TAGS, read_stat
 from blackstart.process.wire import ANSWER, PACKET_LIMIT, Answer, Said, address, peer
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from blackstart.record import Run
 
 START_WITHIN_S = 20.0
@@ -26,7 +25,7 @@ ANSWER_WITHIN_S = 10.0
 GUARDIAN_LOG = "guardian.log"
 
 
-class GuardianLease:
+class GuardianLease(Closing):
     """One user's open connection. The guardian ends this user's processes when it closes, however it closes."""
 
     def __init__(self, run: Run, connection: socket.socket) -> None:
@@ -40,14 +39,6 @@ class GuardianLease:
 
     def __repr__(self) -> str:
         return f"<GuardianLease of {self._run.id} held by guardian pid {self.guardian_pid}>"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     @property
     def alive(self) -> bool:

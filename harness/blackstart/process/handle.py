@@ -10,6 +10,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, NoReturn
 
+from blackstart.core.deadline import Looks
 from blackstart.core.redact import redact_argv
 from blackstart.process.errors import NotConfirmed, NotDead, ProcessDied, StopEscalated
 from blackstart.process.exits import Death, Exit, Spawned, signal_name
@@ -286,17 +287,17 @@ class Handle:
 
     def _ports_free(self, deadline: float, within: float) -> None:
         for port in self.ports:
-            while not is_free(port):
-                if time.monotonic() >= deadline:
+            for turn in _looks(deadline):
+                if is_free(port):
+                    break
+                if turn.over:
                     held = ", ".join(str(holder) for holder in holders(port)) or "nobody that listens"
                     raise NotDead(
                         f"{self.name}: dead, but port {port} is not free after {within:g} s: held by {held}; try: end that process"
                     )
-                time.sleep(_LOOK_EVERY_S)
 
     def _until_all(self, word: str, number: int, holds: Callable[[Stat], bool]) -> None:
-        deadline = time.monotonic() + CONFIRM_WITHIN_S
-        while True:
+        for turn in _looks(time.monotonic() + CONFIRM_WITHIN_S):
             members = self.members()
             if not members or not self.alive:
                 self._raise_dead(f"ended before it was {word}")
@@ -304,10 +305,9 @@ class Handle:
             if not wrong:
                 return
             signal_all(wrong, number)
-            if time.monotonic() >= deadline:
+            if turn.over:
                 states = ", ".join(f"pid {stat.pid} is {stat.state}" for stat in wrong)
                 raise NotConfirmed(f"{self.name}: not {word} within {CONFIRM_WITHIN_S:g} s: {states}")
-            time.sleep(_LOOK_EVERY_S)
 
     def _resume_quietly(self) -> None:
         self._paused = False
@@ -352,6 +352,10 @@ def make_handle(made: Spawned, *, journal: Journal, ledger: Ledger, log: LogFile
     handle.log = log
     log.watched_by(handle)
     return handle
+
+
+def _looks(until: float) -> Looks:
+    return Looks(until=until, every_s=_LOOK_EVERY_S, clock=time.monotonic, sleep=time.sleep)
 
 
 def _readable(pidfd: int, within: float) -> bool:

@@ -6,8 +6,9 @@ import os
 import signal
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
+from blackstart.core.closing import Closing
 from blackstart.core.names import safe_name
 from blackstart.core.redact import redact_argv
 from blackstart.process.errors import HarnessFailure, SpawnError
@@ -19,7 +20,6 @@ from blackstart.record import ChargeKind, Ending, Identity, Ledger
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from types import TracebackType
 
     from blackstart.process.exits import Leased
     from blackstart.process.guard import GuardianLease
@@ -31,7 +31,7 @@ _EXECUTED_WITHIN_S = 0.5
 _NOT_INHERITED = ("BLACKSTART_", "PYTEST_")
 
 
-class Spawner:
+class Spawner(Closing):
     """Starts children for one user of a run. `user` is the pid that asks (`None` takes this process's)."""
 
     def __init__(
@@ -50,14 +50,6 @@ class Spawner:
         self._user = os.getpid() if user is None else user
         self._shared = shared
         self.ledger = Ledger(run.dir)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Spawn no more. Handles keep working but for the ledger; end them first."""

@@ -8,14 +8,15 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
+
+from blackstart.core.closing import Closing
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from types import TracebackType
 
 
-class Appending:
+class Appending(Closing):
     """One process's pen for the file at `path`; base of those that say what a line is."""
 
     def __init__(self, path: Path, *, mode: int) -> None:
@@ -24,14 +25,6 @@ class Appending:
         self._pen = threading.RLock()
         self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, mode)
         self._end_a_torn_line()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     @property
     def closed(self) -> bool:

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from importlib.metadata import version
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -185,7 +186,8 @@ def test_an_end_that_is_asked_for_while_ready_is_being_said_is_a_graceful_one(
 def test_up_does_not_stay_without_its_guardian(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fleet = _Quiet()
     with _rehearsal(tmp_path) as rehearsal:
-        monkeypatch.setattr(up, "time", SimpleNamespace(sleep=lambda _: _kill_guardian(rehearsal)))
+        told = SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: _kill_guardian(rehearsal))
+        monkeypatch.setattr(up, "time", told)
         with pytest.raises(GuardianGone, match="ended by itself"):
             up._stay(fleet, rehearsal, ready="ready")  # type: ignore[arg-type]  # as much of a fleet as it looks at
     assert fleet.looks == 1
