@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from inference_fleet.tunnel.dial import MAX_MESSAGE_BYTES
+from inference_fleet.tunnel.websocket import MESSAGE_BYTES
 from inference_fleet.tunnel.frontend import TakeoverWebSocketProtocol
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def uvicorn_options(*, header_s: float, idle_s: float) -> dict[str, Any]:
         "http": guarded_http(header_s=header_s),
         "timeout_keep_alive": idle_s,
         "ws": TunnelWebSocket,
-        "ws_max_size": MAX_MESSAGE_BYTES,
+        "ws_max_size": MESSAGE_BYTES,
         "ws_ping_interval": None,  # the sessions inside ping by themselves
         "ws_ping_timeout": None,
         "ws_per_message_deflate": False,  # the payload is not ours to compress

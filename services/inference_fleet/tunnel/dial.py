@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from inference_fleet.settings import Timings
 
-MAX_MESSAGE_BYTES: Final = 4 * 1024 * 1024
 _BODY_LIMIT: Final = 2048
 _log = logging.getLogger(__name__)
 

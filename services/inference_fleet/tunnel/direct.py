@@ -12,6 +12,7 @@ import contextlib
 import logging
 import secrets
 import socket
+import time
 from typing import TYPE_CHECKING, Final
 
 from inference_fleet.tunnel.outbound import WriteStalled
@@ -37,6 +38,10 @@ READ_BYTES: Final = 256 * 1024
 WRITE_HIGH_BYTES: Final = 256 * 1024
 TLS_WRITE_HIGH_BYTES: Final = 64 * 1024
 """Below it lies another buffer of the same kind, for what is encrypted."""
+_FIRST_READ_BYTES: Final = 16 * 1024
+_LEAST_READ_BYTES: Final = 4 * 1024
+_TURN_CPU_S: Final = 0.004
+"""Processor time of one read, about: what a peer packs into it must not keep the loop from everybody else."""
 _UNSENT_LOW_BYTES: Final = 128 * 1024
 _LATE_SHARE: Final = 0.1
 _BUFFER: Final = memoryview(bytearray(READ_BYTES))
@@ -66,6 +71,8 @@ class DirectWebSocket(asyncio.BufferedProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0
         self._unsent = 0
+        self._second = 0.0
+        self._share = _FIRST_READ_BYTES
         transport.pause_reading()
         transport.set_protocol(self)
         secret = transport.get_extra_info("sslcontext") is not None
@@ -110,13 +117,19 @@ class DirectWebSocket(asyncio.BufferedProtocol):
     # ---- the transport's side
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """The shared buffer, whatever is hinted."""
+        """So much of the shared buffer as this peer can be heard out on in one turn, whatever is hinted."""
         del sizehint
-        return _BUFFER
+        return _BUFFER[: self._share]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """A read."""
+        """A read. One that took long is followed by shorter ones, as long as what comes is as dear."""
+        began = time.thread_time()
         self._read(_BUFFER[:nbytes])
+        took = time.thread_time() - began
+        if took > _TURN_CPU_S:
+            self._share = max(_LEAST_READ_BYTES, int(nbytes * _TURN_CPU_S / took))
+        elif self._share < READ_BYTES:
+            self._share = min(READ_BYTES, 2 * self._share)
 
     def eof_received(self) -> None:
         """The peer closed without a goodbye; the transport closes itself."""
@@ -155,6 +168,7 @@ class DirectWebSocket(asyncio.BufferedProtocol):
             return
         if receiver is not None:
             receiver.heard()
+        self._count_seconds()
         try:
             for told in self._frames.receive(data):
                 if isinstance(told, Piece):
@@ -172,6 +186,11 @@ class DirectWebSocket(asyncio.BufferedProtocol):
             self._leave()
         if receiver is not None:
             receiver.received_all()
+
+    def _count_seconds(self) -> None:
+        if (now := self._loop.time()) - self._second >= 1:
+            self._second = now
+            self._frames.second_passed()
 
     def _answer(self, ping: bytes) -> None:
         """To a peer that does not read its answers only the latest is kept (RFC 6455 5.5.3 lets us)."""

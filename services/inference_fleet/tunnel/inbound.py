@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from inference_fleet.tunnel.websocket import opened, turned
 
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from inference_fleet.tunnel.stream import Stream
     from inference_fleet.tunnel.yamux.core import Mux
     from inference_fleet.tunnel.yamux.events import Event
+
+
+_TURN_BYTES: Final = 16 * 1024
 
 
 class InboundHost(Protocol):
@@ -79,8 +83,14 @@ class Inbound:
                 self._host.closed_by_peer()
                 return
             self._host.heard()
-            self.feed(memoryview(message), b"")
+            await self._feed_in_turns(message)
             self._out.wake()
+
+    async def _feed_in_turns(self, message: bytes) -> None:
+        """However many frames a message holds, everybody else of the loop has turns in between."""
+        for at in range(0, len(message), _TURN_BYTES):
+            self.feed(memoryview(message)[at : at + _TURN_BYTES], b"")
+            await asyncio.sleep(0)  # behind the last too: a carrier that has another at hand does not wait for it
 
     # ---- Receiver
 

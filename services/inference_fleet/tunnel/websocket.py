@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 CONTROL_BYTES: Final = 125
-FRAME_BYTES: Final = 64 * 1024 * 1024
+MESSAGE_BYTES: Final = 4 * 1024 * 1024
+"""All fragments of a message together. Nothing here keeps a message; other carriers of the same peers do."""
+IDLE_FRAMES: Final = 1024
+"""Frames a second that bring no payload: pings, pongs, and data frames of nothing."""
 _SHORT, _LONG = struct.Struct(">H"), struct.Struct(">Q")
 _TWO_BYTES, _EIGHT_BYTES = 126, 127
 _FIN, _RESERVED, _OPCODE, _MASKED, _LENGTH = 0x80, 0x70, 0x0F, 0x80, 0x7F
@@ -44,6 +47,7 @@ class CloseCode(IntEnum):
     PROTOCOL_ERROR = 1002
     UNSUPPORTED_DATA = 1003
     NO_STATUS = 1005
+    POLICY = 1008
     TOO_BIG = 1009
 
 
@@ -99,6 +103,12 @@ class FrameReader:
         self._control: Opcode | None = None
         self._payload = bytearray()
         self._fragmented = False
+        self._message = 0
+        self._idle = 0
+
+    def second_passed(self) -> None:
+        """Whoever has a clock says so: what a peer may do so often a second begins anew."""
+        self._idle = 0
 
     def receive(self, data: memoryview) -> Iterator[Told]:
         """What these bytes bring, in order; pieces are views of `data`. Raises `FramingError`."""
@@ -170,6 +180,7 @@ class FrameReader:
                     CloseCode.PROTOCOL_ERROR, f"a {opcode.name} of {length} bytes, or one in fragments"
                 )
             self._control = opcode
+            self._count_idle()
         elif opcode is Opcode.TEXT:
             raise FramingError(CloseCode.UNSUPPORTED_DATA, "a text message")
         else:
@@ -179,9 +190,21 @@ class FrameReader:
         if (opcode is Opcode.CONTINUATION) is not self._fragmented:
             told = "nothing to continue" if opcode is Opcode.CONTINUATION else "a message inside another"
             raise FramingError(CloseCode.PROTOCOL_ERROR, told)
-        if length > FRAME_BYTES:
-            raise FramingError(CloseCode.TOO_BIG, f"a frame of {length} bytes; at most {FRAME_BYTES}")
+        self._message = length + (self._message if self._fragmented else 0)
+        if self._message > MESSAGE_BYTES:
+            raise FramingError(
+                CloseCode.TOO_BIG, f"a message of {self._message} bytes or more; at most {MESSAGE_BYTES}"
+            )
         self._fragmented = not final
+        if not length:
+            self._count_idle()
+
+    def _count_idle(self) -> None:
+        self._idle += 1
+        if self._idle > IDLE_FRAMES:
+            raise FramingError(
+                CloseCode.POLICY, f"more than {IDLE_FRAMES} frames without payload in a second"
+            )
 
     def _finish_control(self) -> Told:
         payload = opened(memoryview(self._payload), self._key)

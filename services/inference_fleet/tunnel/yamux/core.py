@@ -10,6 +10,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from inference_fleet.tunnel.errors import StreamLimit
+from inference_fleet.tunnel.yamux.budgets import Budget
 from inference_fleet.tunnel.yamux.events import (
     Acknowledged,
     Credited,
@@ -81,8 +82,11 @@ class Mux:
         self._payload_due = 0
         self._payload_stream = 0
         self._payload_final = False
-        self._resets_second = 0.0
-        self._resets_counted = 0
+        self._resets = Budget(self._limits.resets_per_second, Breach.RESET_FLOOD, "resets or strays")
+        self._asked = Budget(self._limits.pings_per_second, Breach.PING_FLOOD, "pings")
+        self._idle = Budget(
+            self._limits.empty_frames_per_second, Breach.EMPTY_FLOOD, "frames that say nothing"
+        )
         self._left = False
         self._peer_left = False
         self._failed = False
@@ -228,6 +232,8 @@ class Mux:
             if header.type == PING:
                 return self._on_ping(header, now)
             if header.type == GO_AWAY:
+                if self._peer_left:
+                    self._idle.spend(now)
                 self._peer_left = True
                 return (GoneAway(header.length),)
             return self._on_stream_frame(header, now)
@@ -246,14 +252,20 @@ class Mux:
 
     def _on_ping(self, header: Header, now: float) -> Sequence[Event]:
         if header.flags == SYN:
+            self._asked.spend(now)
             self._control(PING, ACK, 0, header.length)
             return ()
         took_s = self._trips.answered(header.length, now)
-        return () if took_s is None else (PingAnswered(took_s),)
+        if took_s is None:
+            self._idle.spend(now)
+            return ()
+        return (PingAnswered(took_s),)
 
     def _on_stream_frame(self, header: Header, now: float) -> Sequence[Event]:
         kind, flags, stream, length = header
         events: list[Event] = []
+        if not flags and not length:
+            self._idle.spend(now)
         if flags & SYN:
             self._on_syn(stream, now, events)
         elif not self._ever_opened(stream):
@@ -274,7 +286,7 @@ class Mux:
         return events
 
     def _on_reset(self, stream: int, state: StreamState | None, now: float, events: list[Event]) -> None:
-        self._count_reset(now)
+        self._resets.spend(now)
         self._lingering.pop(stream, None)
         if state is not None:
             self._drop(stream, state)
@@ -295,7 +307,7 @@ class Mux:
         state = self._streams[stream] = StreamState(ours=False)
         self._half_open_there += 1
         if why:
-            self._count_reset(now)
+            self._resets.spend(now)
             self.reset(stream)
             events.append(Refused(stream, why))
         else:
@@ -332,7 +344,7 @@ class Mux:
         else:
             credit = self._lingering.get(stream, LARGEST_U32)
             if stream not in self._lingering:
-                self._count_reset(now)
+                self._resets.spend(now)
         if length > credit:
             raise ProtocolError(
                 Breach.WINDOW_EXCEEDED, f"{length} bytes on stream {stream}, which has credit for {credit}"
@@ -373,15 +385,6 @@ class Mux:
                 self._half_open_here -= 1
             else:
                 self._half_open_there -= 1
-
-    def _count_reset(self, now: float) -> None:
-        if now - self._resets_second >= 1:
-            self._resets_second, self._resets_counted = now, 0
-        self._resets_counted += 1
-        if self._resets_counted > self._limits.resets_per_second:
-            raise ProtocolError(
-                Breach.RESET_FLOOD, f"more than {self._limits.resets_per_second} resets or strays in a second"
-            )
 
     def _control(self, kind: int, flags: int, stream: int, length: int) -> None:
         if not self._failed:

@@ -17,6 +17,8 @@ class Limits:
     | `open_streams`      | streams alive at once, both directions together     | `StreamLimit` here; RST to a peer  |
     | `half_open_streams` | streams not yet acknowledged, each direction        | `StreamLimit` here; RST to a peer  |
     | `resets_per_second` | resets, refused opens and stray frames of the peer  | session ends, `reset-flood`        |
+    | `pings_per_second`  | pings of the peer, each of which is answered        | session ends, `ping-flood`         |
+    | `empty_frames_per_second` | frames that say nothing: no payload, no credit, no flag; answers nobody asked for; a second go-away | session ends, `empty-flood` |
     | `frame_bytes`       | payload of one DATA frame we send                   | the rest waits for its next turn   |
     | `control_frames`    | header-only frames waiting for the carrier          | session ends, `control-backlog`    |
     | `session_backlog`   | payload bytes of all streams waiting for the carrier| the writing stream is reset        |
@@ -28,6 +30,8 @@ class Limits:
     open_streams: int = 1024
     half_open_streams: int = 256
     resets_per_second: int = 2048
+    pings_per_second: int = 1024
+    empty_frames_per_second: int = 1024
     frame_bytes: int = 64 * 1024
     control_frames: int = 4096
     session_backlog: int = 64 * 1024 * 1024

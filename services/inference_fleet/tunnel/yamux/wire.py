@@ -50,6 +50,8 @@ class Breach(StrEnum):
     RESET_LENGTH = "reset-length"
     GO_AWAY_CODE = "go-away-code"
     RESET_FLOOD = "reset-flood"
+    PING_FLOOD = "ping-flood"
+    EMPTY_FLOOD = "empty-flood"
     CONTROL_BACKLOG = "control-backlog"
 
 

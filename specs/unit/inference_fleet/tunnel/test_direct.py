@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from inference_fleet.tunnel import DirectWebSocket, Ending, Session
+from inference_fleet.tunnel.direct import READ_BYTES
 from inference_fleet.tunnel.outbound import WriteStalled
 from inference_fleet.tunnel.websocket import CloseCode, Opcode, close_payload, frame_head, opened
 from inference_fleet.tunnel.yamux.wire import SYN, WINDOW, pack
@@ -137,6 +138,61 @@ def test_a_peer_that_pings_and_never_reads_costs_one_answer() -> None:
                     heard = heard[-64:] + await peer.take(1 << 20)
 
             await within(read_on())  # the control: once it reads, the latest is answered
+
+    asyncio.run(story())
+
+
+@pytest.mark.holds("T-18")
+def test_pings_without_end_are_a_breach_and_the_same_in_two_seconds_are_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    few = 64
+    monkeypatch.setattr("inference_fleet.tunnel.websocket.IDLE_FRAMES", few)  # what fits into one read
+
+    async def story() -> None:
+        async with connected() as (peer, carrier):
+            awaited = Awaited(carrier)
+            many = frame_head(Opcode.PONG, 0, KEY) * few
+            for _ in range(3):
+                await peer.put(many)
+                await peer.say(Opcode.BINARY, b"heard")
+                assert await within(awaited.receive()) == b"heard", "a peer within its budget was cut"
+                carrier._second -= 1  # and a second is over
+            await peer.put(many + frame_head(Opcode.PONG, 0, KEY))
+            assert await within(awaited.receive()) is None
+            assert "frames without payload in a second" in str(awaited.why)
+
+    asyncio.run(story())
+
+
+@pytest.mark.holds("T-14")
+def test_a_read_that_took_long_is_followed_by_shorter_ones_and_a_cheap_one_by_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story() -> None:
+        async with connected() as (peer, carrier):
+            awaited = Awaited(carrier)
+            spent, each = [0.0], [1.0]
+
+            def thread_time() -> float:
+                spent[0] += each[0]
+                return spent[0]
+
+            monkeypatch.setattr("inference_fleet.tunnel.direct.time.thread_time", thread_time)
+
+            async def hears(word: bytes) -> int:
+                await peer.say(Opcode.BINARY, word)
+                assert await within(awaited.receive()) == word
+                await asyncio.sleep(0)
+                return len(carrier.get_buffer(-1))
+
+            at_first = len(carrier.get_buffer(-1))
+            assert at_first < READ_BYTES, "of a peer nobody knows yet little is read at once"
+            assert await hears(b"dear") < at_first, "a dear peer was given as long a turn again"
+            each[0] = 0.0
+            lengths = [await hears(b"cheap") for _ in range(10)]
+            assert lengths == sorted(lengths)
+            assert lengths[-1] == READ_BYTES, "a peer that has become cheap is read in long turns again"
 
     asyncio.run(story())
 

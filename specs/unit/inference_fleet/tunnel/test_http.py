@@ -113,7 +113,7 @@ def test_every_request_has_a_stream_of_its_own_which_ends_without_a_reset() -> N
                 assert response.status == 200
             await until(lambda: both.server.streams_open == 0)
             assert [stream.error for stream in opened] == [None] * 6
-            assert both.client._mux._resets_counted == 0, "finished exchanges are no resets to the worker"
+            assert both.client._mux._resets.spent == 0, "finished exchanges are no resets to the worker"
 
     asyncio.run(story())
 

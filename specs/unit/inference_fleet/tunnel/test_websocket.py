@@ -17,7 +17,8 @@ from websockets.uri import parse_uri
 
 from inference_fleet.tunnel.websocket import (
     CONTROL_BYTES,
-    FRAME_BYTES,
+    IDLE_FRAMES,
+    MESSAGE_BYTES,
     CloseCode,
     Closed,
     FrameReader,
@@ -128,10 +129,10 @@ BROKEN = {
     "a ping in fragments": (b"\x09\x80" + KEY, CloseCode.PROTOCOL_ERROR, "fragments"),
     "nothing to continue": (b"\x80\x80" + KEY, CloseCode.PROTOCOL_ERROR, "nothing to continue"),
     "a message in a message": (b"\x02\x80" + KEY + b"\x82\x80" + KEY, CloseCode.PROTOCOL_ERROR, "inside"),
-    "a frame past the bound": (
-        b"\x82\xff" + struct.pack(">Q", FRAME_BYTES + 1) + KEY,
+    "a message past the bound": (
+        b"\x82\xff" + struct.pack(">Q", MESSAGE_BYTES + 1) + KEY,
         CloseCode.TOO_BIG,
-        f"at most {FRAME_BYTES}",
+        f"at most {MESSAGE_BYTES}",
     ),
     "a close of one byte": (whole(Opcode.CLOSE, b"x", KEY), CloseCode.PROTOCOL_ERROR, "one byte"),
 }
@@ -151,9 +152,51 @@ def test_a_server_that_masks_breaks_the_framing_too() -> None:
         read(FrameReader(masked=False), [whole(Opcode.BINARY, b"x", KEY)])
 
 
-def test_a_frame_at_the_bound_is_none() -> None:
+def test_a_message_at_the_bound_is_none() -> None:
     reader = FrameReader(masked=False)
-    assert read(reader, [frame_head(Opcode.BINARY, FRAME_BYTES), b"x"]) == [b"x"]
+    assert read(reader, [frame_head(Opcode.BINARY, MESSAGE_BYTES), b"x"]) == [b"x"]
+
+
+def fragment(opcode: Opcode, payload: bytes) -> bytes:
+    """One that another follows."""
+    frame = bytearray(whole(opcode, payload, KEY))
+    frame[0] &= 0x7F
+    return bytes(frame)
+
+
+def test_fragments_count_together_and_the_next_message_begins_anew() -> None:
+    reader = FrameReader(masked=True)
+    half = bytes(MESSAGE_BYTES // 2)
+    message = [fragment(Opcode.BINARY, half), whole(Opcode.CONTINUATION, half, KEY)]
+    for _ in range(2):
+        read(reader, message)  # the control: exactly the bound, twice
+    read(reader, message[:1])
+    with pytest.raises(FramingError, match="message of") as caught:
+        read(reader, [fragment(Opcode.CONTINUATION, half), whole(Opcode.CONTINUATION, b"x", KEY)])
+    assert caught.value.code == CloseCode.TOO_BIG
+
+
+IDLE = {
+    "empty continuations": fragment(Opcode.CONTINUATION, b""),
+    "pings": whole(Opcode.PING, b"?", KEY),
+    "pongs nobody asked for": whole(Opcode.PONG, b"", KEY),
+}
+
+
+@pytest.mark.holds("T-18")
+@pytest.mark.parametrize("frame", IDLE.values(), ids=IDLE)
+def test_frames_without_payload_have_a_budget_a_second(frame: bytes) -> None:
+    reader = FrameReader(masked=True)
+    read(reader, [fragment(Opcode.BINARY, b"a message begins")])
+    for _ in range(
+        2
+    ):  # the control: as many again in the next second, payload beside them counts for nothing
+        read(reader, [frame + fragment(Opcode.CONTINUATION, b"x")] * IDLE_FRAMES)
+        reader.second_passed()
+    read(reader, [frame] * IDLE_FRAMES)
+    with pytest.raises(FramingError, match="without payload in a second") as caught:
+        read(reader, [frame])
+    assert caught.value.code == CloseCode.POLICY
 
 
 @pytest.mark.parametrize("by", range(9))

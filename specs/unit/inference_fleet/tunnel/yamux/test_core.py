@@ -410,6 +410,44 @@ def test_stray_data_on_forgotten_streams_counts_as_a_flood() -> None:
     assert [_breach(server, stray) for _ in range(4)] == [None, None, None, Breach.RESET_FLOOD]
 
 
+@pytest.mark.holds("T-18")
+def test_pings_have_a_budget_though_their_answers_are_read() -> None:
+    def ping(end: End, *, now: float) -> Breach | None:
+        found = _breach(end, pack(PING, SYN, 0, 7), now=now)
+        while end.mux.next_outgoing() is not None:
+            pass
+        return found
+
+    _, slow = pair(Limits(pings_per_second=3))
+    assert all(ping(slow, now=float(i)) is None for i in range(20)), "the control: one a second"
+    _, rapid = pair(Limits(pings_per_second=3))
+    assert [ping(rapid, now=0.5) for _ in range(4)] == [None, None, None, Breach.PING_FLOOD]
+
+
+SAYING_NOTHING = {
+    "data": pack(DATA, 0, 1, 0),
+    "credit": pack(WINDOW, 0, 1, 0),
+    "an answer nobody asked for": pack(PING, ACK, 0, 9),
+    "a go-away after the first": pack(GO_AWAY, 0, 0, 0),
+}
+
+
+@pytest.mark.holds("T-18")
+@pytest.mark.parametrize("frame", SAYING_NOTHING.values(), ids=SAYING_NOTHING)
+def test_frames_that_say_nothing_have_a_budget(frame: bytes) -> None:
+    begun = (pack(WINDOW, SYN, 1, 0), pack(GO_AWAY, 0, 0, 0))
+    _, slow = pair(Limits(empty_frames_per_second=3))
+    assert _breach(slow, *begun) is None
+    one_a_second = (_breach(slow, frame, now=float(i)) for i in range(20))
+    assert all(breach is None for breach in one_a_second), "the control: one a second"
+    _, rapid = pair(Limits(empty_frames_per_second=3))
+    assert _breach(rapid, *begun) is None
+    assert [_breach(rapid, frame) for _ in range(4)] == [None, None, None, Breach.EMPTY_FLOOD]
+    _, busy = pair(Limits(empty_frames_per_second=3))
+    says_something = pack(WINDOW, 0, 1, 1)
+    assert _breach(busy, *begun, *[says_something] * 20) is None, "the control: these say something"
+
+
 def test_a_peer_that_asks_for_answers_and_reads_none_ends_the_session() -> None:
     _, server = pair(Limits(control_frames=5))
     found = [_breach(server, pack(PING, SYN, 0, value)) for value in range(6)]
