@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from inference_fleet.route import RouteError, StreamParts, WorkerRefused
 from inference_fleet.settings import Deadline
-from inference_fleet.tunnel import TAG_BACKEND, splice
+from inference_fleet.tunnel import TAG_BACKEND, Joint
+from inference_fleet.tunnel.local import LocalTransport
 from inference_fleet.tunnel.loopback import Parked
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from inference_fleet.frontend.replica import Replica
     from inference_fleet.roster.frontend import Candidate
 
@@ -30,10 +34,30 @@ class Door:
         self._candidate: Candidate | None = None
         self._passing: set[asyncio.Task[None]] = set()
 
-    async def open(self, port: int) -> asyncio.Server:
-        """Listen; whoever called closes the server."""
+    def open(self, port: int) -> Callable[[], None]:
+        """Listen; what is returned stops it.
+
+        Accepted by hand and not by an asyncio server, whose task for each caller would be counted as the tunnel's.
+        """
         loop = asyncio.get_running_loop()
-        return await loop.create_server(lambda: _Caller(self), "127.0.0.1", port, backlog=_BACKLOG)
+        listening = socket.create_server(("127.0.0.1", port), backlog=_BACKLOG)
+        listening.setblocking(False)
+        loop.add_reader(listening, self._accept, listening)
+
+        def close() -> None:
+            loop.remove_reader(listening)
+            listening.close()
+
+        return close
+
+    def _accept(self, listening: socket.socket) -> None:
+        for _ in range(_BACKLOG):
+            try:
+                sock, _ = listening.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            sock.setblocking(False)
+            self.enter(LocalTransport(sock, Parked()))
 
     def enter(self, transport: asyncio.Transport) -> None:
         """A caller came."""
@@ -69,18 +93,4 @@ class Door:
             transport.abort()
             raise
         self.routes[opened.route] += 1
-        await splice(transport, opened.stream, stall_s=timings.splice_stall_s)
-
-
-class _Caller(Parked):
-    """Holds still until its stream is there."""
-
-    def __init__(self, door: Door) -> None:
-        super().__init__()
-        self._door = door
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Come in."""
-        super().connection_made(transport)
-        assert isinstance(transport, asyncio.Transport)
-        self._door.enter(transport)
+        Joint(transport, opened.stream, stall_s=timings.splice_stall_s)

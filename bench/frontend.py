@@ -142,7 +142,7 @@ async def serve(settings: FrontendSettings, options: argparse.Namespace) -> int:
                 control = Control(replica, [door for _, door in doors])
                 await stack.enter_async_context(answering(options.control_port, control.calls()))
                 for port, door in doors:
-                    stack.callback((await door.open(port)).close)
+                    stack.callback(door.open(port))
                 servers = {options.plain_port: _server(app, replica, {})}
                 if options.cert:
                     secured = {"ssl_certfile": options.cert, "ssl_keyfile": options.key}

@@ -21,6 +21,7 @@ from inference_fleet.settings import Deadline
 from inference_fleet.telemetry.logs import bound
 from inference_fleet.tunnel import (
     FrameMalformed,
+    Joint,
     Refusal,
     Session,
     StreamRefused,
@@ -31,7 +32,6 @@ from inference_fleet.tunnel import (
     refuse_stream,
     refuse_stream_as,
     request_stream,
-    splice,
 )
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class PeerServer:
         """Wait for running relays, then close the links; True when all finished in time."""
         return await part(self.sessions, deadline)
 
-    async def _relay(self, peer: str, stream: Stream) -> None:
+    async def _relay(self, peer: str, stream: Stream) -> Joint | None:
         begun = self._clock()
         try:
             payload = await read_frame(
@@ -102,36 +102,35 @@ class PeerServer:
             relay = RelayRequest.decode(payload, peer=peer)
         except (FrameMalformed, RelayInvalid, TimeoutError) as error:
             self._refuse(stream, Refusal.NOT_SERVED, f"peer {peer}: {error}")
-            return
+            return None
         with bound(node=relay.request.node, epoch=relay.request.epoch):
-            await self._open(stream, relay.aged(self._clock() - begun).request)
+            return await self._open(stream, relay.aged(self._clock() - begun).request)
 
-    async def _open(self, stream: Stream, request: StreamRequest) -> None:
+    async def _open(self, stream: Stream, request: StreamRequest) -> Joint | None:
         held = self._table.get(request.node)
         if held is None:
             self._refuse(
                 stream, Refusal.NOT_OWNER, f"this replica does not hold the tunnel of node {request.node}"
             )
-            return
+            return None
         if held.epoch != request.epoch:
             self._refuse(
                 stream, Refusal.STALE_EPOCH, f"the tunnel is held at epoch {held.epoch}, not {request.epoch}"
             )
-            return
+            return None
         deadline = Deadline.from_budget_ms(request.budget_ms, longest_s=self._timings.stream_open_s)
         try:
             worker = await request_stream(held.session, request, deadline=deadline)
         except StreamRefused as refused:
             self._metrics.refusals.labels(refused.code).inc()
             refuse_stream_as(stream, refused.code, refused.message)
-            return
+            return None
         except (OSError, TimeoutError) as error:
             self._refuse(stream, Refusal.NOT_SERVED, f"the worker's tunnel gave no stream: {error}")
-            return
+            return None
         accept_stream(stream)
-        await splice(
-            stream, worker, stall_s=self._timings.splice_stall_s, count=self._metrics.relayed_bytes.inc
-        )
+        count = self._metrics.relayed_bytes.inc
+        return Joint(stream, worker, stall_s=self._timings.splice_stall_s, count=count)
 
     def _refuse(self, stream: Stream, refusal: Refusal, message: str) -> None:
         _log.info("refused a relay: %s: %s", refusal.value, message)

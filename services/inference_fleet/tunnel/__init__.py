@@ -30,7 +30,7 @@ from inference_fleet.tunnel.parting import part
 from inference_fleet.tunnel.reconnect import ReconnectSchedule
 from inference_fleet.tunnel.refusals import REFUSALS, Refusal, StreamRefused, is_evidence, refusal_of
 from inference_fleet.tunnel.session import Session
-from inference_fleet.tunnel.splice import Spliced, SpliceStalled, splice
+from inference_fleet.tunnel.splice import Joint, Spliced, SpliceStalled, splice
 from inference_fleet.tunnel.stream import Stream
 from inference_fleet.tunnel.yamux.limits import Limits
 
@@ -48,6 +48,7 @@ __all__ = [
     "Ending",
     "FrameMalformed",
     "HandshakeBroken",
+    "Joint",
     "Limits",
     "Notices",
     "ReconnectSchedule",

@@ -14,28 +14,32 @@ class Inbox:
     __slots__ = ("_pieces", "length")
 
     def __init__(self) -> None:
-        self._pieces: deque[bytes | bytearray] = deque()
+        # none while nothing lies in it: an empty deque is the largest part of an idle stream
+        self._pieces: deque[bytes | bytearray] | None = None
         self.length = 0
 
     def __bool__(self) -> bool:
         """Whether anything lies in it."""
-        return bool(self._pieces)
+        return self._pieces is not None
 
     def keep(self, data: bytes | memoryview) -> None:
         """Copied, unless it is `bytes` and large."""
         self.length += len(data)
-        last = self._pieces[-1] if self._pieces else None
+        pieces = self._pieces = self._pieces or deque()
+        last = pieces[-1] if pieces else None
         if isinstance(last, bytearray) and len(last) + len(data) <= _SMALL:
             last += data
         elif len(data) < _SMALL:
-            self._pieces.append(bytearray(data))
+            pieces.append(bytearray(data))
         else:
-            self._pieces.append(bytes(data))
+            pieces.append(bytes(data))
 
     def first(self) -> bytes:
         """Take the oldest piece out."""
+        assert self._pieces, "asked only while something lies in it"
         piece = bytes(self._pieces.popleft())
         self.length -= len(piece)
+        self._pieces = self._pieces or None
         return piece
 
     def take(self, length: int) -> bytes:
@@ -45,6 +49,7 @@ class Inbox:
             piece = self.first()
             room = length - len(taken)
             if len(piece) > room:
+                self._pieces = self._pieces or deque()
                 self._pieces.appendleft(piece[room:])
                 self.length += len(piece) - room
             taken += piece[:room]
@@ -52,5 +57,5 @@ class Inbox:
 
     def clear(self) -> None:
         """Forget it all."""
-        self._pieces.clear()
+        self._pieces = None
         self.length = 0

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from inference_fleet.tunnel.local import LocalTransport, begin_connect
+
 
 class Parked(asyncio.Protocol):
     """Keeps what a service says before the splice begins: some speak first."""
@@ -53,7 +55,18 @@ class Parked(asyncio.Protocol):
 
 
 async def connect_loopback(host: str, port: int, *, within_s: float) -> asyncio.Transport:
-    """A parked TCP connection; raises what the connect raised, `TimeoutError` when `within_s` ran out."""
-    async with asyncio.timeout(within_s):
-        transport, _ = await asyncio.get_running_loop().create_connection(Parked, host, port)
-    return transport
+    """A parked TCP connection; raises what the connect raised, `TimeoutError` when `within_s` ran out.
+
+    `host` is an address, not a name. Here the kernel mostly has the connection ready before one could wait for it.
+    """
+    if within_s <= 0:
+        raise TimeoutError(f"no time was left to connect to {host}:{port}")
+    sock, ready = begin_connect(host, port)
+    if not ready:
+        try:
+            async with asyncio.timeout(within_s):
+                await asyncio.get_running_loop().sock_connect(sock, (host, port))
+        except BaseException:
+            sock.close()
+            raise
+    return LocalTransport(sock, Parked())

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from inference_fleet.settings import Deadline, Timings
     from inference_fleet.tunnel.carrier import Carrier
     from inference_fleet.tunnel.notices import Notices
+    from inference_fleet.tunnel.splice import Joint
     from inference_fleet.tunnel.yamux.events import Event
 
 _P = ParamSpec("_P")
@@ -50,7 +51,7 @@ class Session:
         client: bool,
         timings: Timings,
         limits: Limits | None = None,
-        on_stream: Callable[[Stream], Awaitable[None]] | None = None,
+        on_stream: Callable[[Stream], Awaitable[Joint | None]] | None = None,
         name: str = "",
         notices: Notices | None = None,
     ) -> None:

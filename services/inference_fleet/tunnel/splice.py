@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from inference_fleet.tunnel.errors import SessionDead, StreamReset
+from inference_fleet.tunnel.local import BUFFER, LocalTransport
 from inference_fleet.tunnel.loopback import Parked
+from inference_fleet.tunnel.passing import Passing
 from inference_fleet.tunnel.stream import Stream
 
 if TYPE_CHECKING:
@@ -52,16 +54,29 @@ async def splice(
     because its receiver stopped reading, it is cut after `stall_s` without a byte moving. `count` is told of
     every chunk, `heard` that the right side said something. Slow receivers are waited for by not reading their sender, so nothing piles up here.
     """
-    joint = _Joint(left, right, stall_s=stall_s, count=count, heard=heard)
+    done: asyncio.Future[Spliced] = asyncio.get_running_loop().create_future()
+
+    def settle(_: Joint, spliced: Spliced) -> None:
+        if not done.done():
+            done.set_result(spliced)
+
+    joint = Joint(left, right, stall_s=stall_s, then=settle, count=count, heard=heard)
     try:
-        await joint.done
-        return joint.result()
+        return await done
     finally:
         joint.cut()
 
 
-class _Joint:
-    """Both halves and what they have in common: the end."""
+class Joint:
+    """Both halves and what they have in common: the end. It lives by callbacks; an idle one costs no task.
+
+    It is `splice` for who does not wait: `then` is told of the end, once, when both sides are closed or aborted.
+    """
+
+    __slots__ = (
+        "_due", "_moved", "_timer", "_unflushed_bytes", "count", "error", "failed", "left", "loop", "over",
+        "parting", "right", "stall_s", "then",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -69,11 +84,14 @@ class _Joint:
         right: asyncio.Transport,
         *,
         stall_s: float,
-        count: Callable[[int], None] | None,
-        heard: Callable[[], None] | None,
+        then: Callable[[Joint, Spliced], None] | None = None,
+        count: Callable[[int], None] | None = None,
+        heard: Callable[[], None] | None = None,
     ) -> None:
-        loop = self.loop = asyncio.get_running_loop()
-        self.done: asyncio.Future[None] = loop.create_future()
+        """Joins them at once."""
+        self.loop = asyncio.get_running_loop()
+        self.then = then
+        self.over = False
         self.count = count
         self.stall_s = stall_s
         self.error: BaseException | None = None
@@ -89,10 +107,12 @@ class _Joint:
         for half in (self.left, self.right):
             half.take_over()
 
-    def result(self) -> Spliced:
-        return Spliced(
-            to_right=self.left.passed, to_left=self.right.passed, error=self.error, failed=self.failed
-        )
+    def _tell(self) -> None:
+        self.over = True
+        then, self.then = self.then, None
+        if then is not None:
+            left, right = self.left.passed, self.right.passed
+            then(self, Spliced(to_right=left, to_left=right, error=self.error, failed=self.failed))
 
     def fail(self, half: _Half, error: BaseException) -> None:
         """The first failure names the whole; both sides end, the left one after what the right had said to it.
@@ -101,7 +121,7 @@ class _Joint:
         has been read or lies in the kernel. It goes out before the reset. Nothing of a caller that failed is worth
         a service's time, so the right side is cut at once.
         """
-        if self.error is None and not self.done.done():
+        if self.error is None and not self.over:
             self.error, self.failed = error, half.name
         if half is self.right and half.lost and not self.parting:
             self._part()
@@ -131,16 +151,17 @@ class _Joint:
             self.cut()
 
     def cut(self) -> None:
+        """Abort whatever side has not ended by itself."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         for half in (self.left, self.right):
             if not half.lost:
                 half.transport.abort()
-        if not self.done.done():
-            self.done.set_result(None)
+        self._tell()
 
     def moved(self) -> None:
+        """A byte went on, or its receiver took some."""
         self._moved = True
 
     def watch(self) -> None:
@@ -178,7 +199,7 @@ class _Joint:
         for half in (self.left, self.right):
             half.transport.close()
         self.check_lost()
-        if self._timer is None and not self.done.done():
+        if self._timer is None and not self.over:
             self._arm(self._judge_flush)
 
     def _judge_flush(self) -> None:
@@ -194,18 +215,20 @@ class _Joint:
             )
 
     def check_lost(self) -> None:
-        if self.left.lost and self.right.lost and not self.done.done():
-            self.done.set_result(None)
+        """It is over once both sides are."""
+        if self.left.lost and self.right.lost:
+            self._tell()
 
 
-class _Half(asyncio.Protocol):
-    """The protocol of one transport: what it reads, the other writes."""
+class _Half(Passing, asyncio.BufferedProtocol):
+    """The protocol of one transport: what it reads, the other writes. All of them have one buffer to read into."""
 
+    __slots__ = ("blocked", "heard", "joint", "keeps", "lost", "name", "other", "over", "passed", "transport")
     other: _Half
 
     def __init__(
         self,
-        joint: _Joint,
+        joint: Joint,
         name: str,
         transport: asyncio.Transport,
         *,
@@ -214,6 +237,7 @@ class _Half(asyncio.Protocol):
         self.joint = joint
         self.name = name
         self.transport = transport
+        self.keeps = not isinstance(transport, Stream | LocalTransport)
         self.passed = 0
         self.over = False
         self.lost = False
@@ -228,14 +252,22 @@ class _Half(asyncio.Protocol):
             self.transport.set_protocol(self)
             self.transport.resume_reading()
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        del sizehint
+        return BUFFER
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.data_received(BUFFER[:nbytes])
+
+    def data_received(self, data: bytes | memoryview) -> None:
         self.passed += len(data)
         self.joint.moved()
         if self.joint.count is not None:
             self.joint.count(len(data))
         if self.heard is not None:
             self.heard()
-        self.other.transport.write(data)
+        # asyncio's own transports keep a view of what they could not send, from Python 3.12 on
+        self.other.transport.write(bytes(data) if self.other.keeps else data)
 
     def eof_received(self) -> bool:
         self.over = True
@@ -261,7 +293,7 @@ class _Half(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.lost = True
         joint = self.joint
-        if joint.done.done():
+        if joint.over:
             return
         if exc is not None:
             self._hear_out()

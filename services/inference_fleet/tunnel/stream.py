@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from inference_fleet.tunnel.errors import DeadlineExpired, StreamReset
 from inference_fleet.tunnel.inbox import Inbox
 from inference_fleet.tunnel.notices import ResetCause
+from inference_fleet.tunnel.passing import Passing, fill, own
+from inference_fleet.tunnel.watermarks import WRITE_HIGH_BYTES, water_marks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-WRITE_HIGH_BYTES: Final = 64 * 1024
+_NO_EXTRA: Final[dict[str, Any]] = {}
 _ReadableBuffer = bytes | bytearray | memoryview
 
 
@@ -55,21 +57,28 @@ class Stream(asyncio.Transport):
     """Half-close is `write_eof`, reset is `abort`, `close` flushes, sends FIN and hears no more.
 
     After `close` a peer that goes on sending is reset once our FIN is out, as a socket would do it, and one
-    that says nothing at all is reset when the linger time is over.
+    that says nothing at all is reset when the linger time is over. It is born by the thousand and mostly idle, so it
+    has no dictionary, and its queues are there only while something is in them.
     """
+
+    __slots__ = (
+        "_closing", "_eof_in", "_eof_out", "_eof_told", "_error", "_fin_sent", "_gone", "_high", "_host",
+        "_inbox", "_linger", "_loop", "_lost_told", "_low", "_outbox", "_outbox_bytes",
+        "_protocol", "_reading_paused", "_settling", "_unread", "_views", "_waiter", "_writing_paused", "id",
+    )  # fmt: skip
 
     def __init__(self, host: StreamHost, stream_id: int, loop: asyncio.AbstractEventLoop) -> None:
         """Made by `Session` alone."""
-        super().__init__(extra={"session": host, "stream_id": stream_id})
+        super().__init__(extra=_NO_EXTRA)
         self.id = stream_id
         self._host = host
         self._loop = loop
         self._protocol: asyncio.BaseProtocol | None = None
+        self._views = False
         self._inbox = Inbox()
-        self._outbox: deque[memoryview] = deque()
+        self._outbox: deque[memoryview] | None = None
         self._outbox_bytes = 0
-        self._high = WRITE_HIGH_BYTES
-        self._low = WRITE_HIGH_BYTES // 4
+        self._low, self._high = water_marks(WRITE_HIGH_BYTES, None)
         self._reading_paused = False
         self._writing_paused = False
         self._eof_in = False
@@ -91,6 +100,10 @@ class Stream(asyncio.Transport):
 
     # ---- facts
 
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """`session` and `stream_id`."""
+        return self._host if name == "session" else self.id if name == "stream_id" else default
+
     @property
     def error(self) -> ConnectionError | None:
         """Why the stream ended badly: `StreamReset` or `SessionDead`; None while it lives or after a clean end."""
@@ -111,6 +124,7 @@ class Stream(asyncio.Transport):
         `connection_made` is the caller's to call, as with every transport that changes hands.
         """
         self._protocol = protocol
+        self._views = isinstance(protocol, Passing)
         self._lost_told = False
         self._settle_soon()
 
@@ -141,17 +155,22 @@ class Stream(asyncio.Transport):
                 raise self._error
             if self._eof_in or self.is_closing():
                 raise asyncio.IncompleteReadError(self._pop(self._inbox.length), length)
-            self._waiter = self._loop.create_future()
-            try:
-                async with asyncio.timeout(deadline.remaining_s):
-                    await self._waiter
-            except TimeoutError:
+            if deadline.expired:
                 raise DeadlineExpired(
                     f"stream {self.id}: {self._inbox.length} of {length} bytes came in time"
-                ) from None
-            finally:
-                self._waiter = None
+                )
+            await self._something(deadline.remaining_s)
         return self._pop(length)
+
+    async def _something(self, within_s: float) -> None:
+        """Return when something came, or when the time is over: a timer and a future are all a handshake waits with."""
+        self._waiter = self._loop.create_future()
+        timer = self._loop.call_later(within_s, self._wake)
+        try:
+            await self._waiter
+        finally:
+            timer.cancel()
+            self._waiter = None
 
     def _pop(self, length: int) -> bytes:
         taken = self._inbox.take(length)
@@ -162,17 +181,20 @@ class Stream(asyncio.Transport):
     # ---- writing
 
     def write(self, data: _ReadableBuffer) -> None:
-        """Queue bytes; copied unless they are `bytes`, so a caller may reuse its buffer."""
+        """Queue bytes; what does not go at once is copied unless it is `bytes`, so a caller may reuse its buffer."""
         if self._eof_out:
             raise RuntimeError(f"stream {self.id}: write after write_eof")
         if self.is_closing() or not data:
             return
-        owned = data if isinstance(data, bytes) else bytes(data)
-        if not self._host.stream_admits(self, len(owned)):
+        length = len(data)
+        if not self._host.stream_admits(self, length):
             return
-        self._outbox.append(memoryview(owned))
-        self._outbox_bytes += len(owned)
-        self._host.stream_wrote(self, len(owned))
+        self._outbox = self._outbox or deque()
+        self._outbox.append(memoryview(data))
+        self._outbox_bytes += length
+        self._host.stream_wrote(self, length)
+        if not isinstance(data, bytes):
+            own(self._outbox)
         self._pause_writing_if_full()
 
     def write_eof(self) -> None:
@@ -195,13 +217,7 @@ class Stream(asyncio.Transport):
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         """As in asyncio: above `high` the protocol is paused, at once also, and at `low` resumed."""
-        if high is None:
-            high = WRITE_HIGH_BYTES if low is None else 4 * low
-        if low is None:
-            low = high // 4
-        if not high >= low >= 0:
-            raise ValueError(f"high ({high}) must be at least low ({low}), which must be at least 0")
-        self._high, self._low = high, low
+        self._low, self._high = water_marks(high, low)
         self._pause_writing_if_full()
 
     # ---- ending
@@ -245,7 +261,7 @@ class Stream(asyncio.Transport):
             self._inbox.keep(data)
             self._wake()
         else:
-            self._hand_over(data if isinstance(data, bytes) else bytes(data))
+            self._hand_over(data if self._views or isinstance(data, bytes) else bytes(data))
 
     def peer_finished(self) -> None:
         """The peer's FIN came."""
@@ -259,12 +275,15 @@ class Stream(asyncio.Transport):
         """Move `length` bytes of what waits into a frame."""
         self._outbox_bytes -= length
         while length:
+            assert self._outbox, "as many bytes as are counted"
             chunk = self._outbox.popleft()
             if len(chunk) > length:
                 self._outbox.appendleft(chunk[length:])
                 chunk = chunk[:length]
             into.append(chunk)
             length -= len(chunk)
+        if not self._outbox:
+            self._outbox = None
         if self._writing_paused and self._outbox_bytes <= self._low and self._protocol is not None:
             self._writing_paused = False
             self._call(self._protocol.resume_writing)
@@ -309,7 +328,7 @@ class Stream(asyncio.Transport):
             self._linger.cancel()
             self._linger = None
         unsent, self._outbox_bytes = self._outbox_bytes, 0
-        self._outbox.clear()
+        self._outbox = None
         self._host.stream_dropped(self, unsent)
         self._wake()
 
@@ -350,13 +369,13 @@ class Stream(asyncio.Transport):
             self._lost_told = True
             self._loop.call_soon(self._call, protocol.connection_lost, self._error)
 
-    def _hand_over(self, data: bytes) -> None:
+    def _hand_over(self, data: bytes | memoryview) -> None:
         self._host.stream_consumed(self, len(data))
         protocol = self._protocol
         if isinstance(protocol, asyncio.Protocol):
             self._call(protocol.data_received, data)
         elif isinstance(protocol, asyncio.BufferedProtocol):
-            self._call(_fill, protocol, data)
+            self._call(fill, protocol, data)
 
     def _call(self, callback: Callable[..., Any], *args: Any) -> Any:
         try:
@@ -365,16 +384,6 @@ class Stream(asyncio.Transport):
             _log.exception("stream %d: its protocol failed in %s; the stream is reset", self.id, callback)
             self.reset(ResetCause.FAILED)
             return None
-
-
-def _fill(protocol: asyncio.BufferedProtocol, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        buffer = memoryview(protocol.get_buffer(len(view)))
-        length = min(len(buffer), len(view))
-        buffer[:length] = view[:length]
-        view = view[length:]
-        protocol.buffer_updated(length)
 
 
 def reset_by_peer(stream: Stream, *, refused: bool) -> StreamReset:

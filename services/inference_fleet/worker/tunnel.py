@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from inference_fleet.settings import Timings
     from inference_fleet.telemetry.metrics import Metrics
-    from inference_fleet.tunnel import Stream
+    from inference_fleet.tunnel import Joint, Stream
     from inference_fleet.tunnel.worker import Dialled, SeenEpoch
     from inference_fleet.worker.epochs import EpochFile
     from inference_fleet.worker.frontends import Rotation
@@ -48,7 +48,7 @@ class TunnelLoop:
         *,
         identity: Identity,
         rotation: Rotation,
-        on_stream: Callable[[Stream], Awaitable[None]],
+        on_stream: Callable[[Stream], Awaitable[Joint | None]],
         seen: SeenEpoch,
         epochs: EpochFile,
         timings: Timings,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import functools
-import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -28,15 +27,13 @@ from inference_fleet.tunnel.handshake import (
 )
 from inference_fleet.tunnel.loopback import connect_loopback
 from inference_fleet.tunnel.refusals import Refusal, StreamRefused
-from inference_fleet.tunnel.splice import splice
+from inference_fleet.tunnel.splice import Joint
 
 if TYPE_CHECKING:
     import asyncio
 
     from inference_fleet.settings import Timings
     from inference_fleet.tunnel.stream import Stream
-
-_log = logging.getLogger(__name__)
 
 Target: TypeAlias = tuple[str, int]
 Resolve: TypeAlias = Callable[[str, str, str | None], Target | Refusal]
@@ -58,15 +55,15 @@ class SeenEpoch:
 
 def serve_streams(
     *, node: str, seen: SeenEpoch, resolve: Resolve, timings: Timings, heard: Heard | None = None
-) -> Callable[[Stream], Awaitable[None]]:
+) -> Callable[[Stream], Awaitable[Joint | None]]:
     """A session's `on_stream` for one worker.
 
     `resolve(tag, target, process_key)` gives the loopback `(host, port)` or the refusal to answer with; `heard` is
     told whenever a target says something on a stream.
     """
 
-    async def serve(stream: Stream) -> None:
-        await serve_stream(stream, node=node, seen=seen, resolve=resolve, timings=timings, heard=heard)
+    async def serve(stream: Stream) -> Joint | None:
+        return await serve_stream(stream, node=node, seen=seen, resolve=resolve, timings=timings, heard=heard)
 
     return serve
 
@@ -79,15 +76,15 @@ async def serve_stream(
     resolve: Resolve,
     timings: Timings,
     heard: Heard | None = None,
-) -> None:
-    """Serve one stream to its end; every failure before the splice is answered with its refusal."""
+) -> Joint | None:
+    """Serve one stream until it is joined to its target; every failure before that is answered with its refusal."""
     try:
         request = await _read_request(stream, timings)
         target = _check(request, node=node, seen=seen, resolve=resolve)
         service = await _connect(target, request, timings)
     except StreamRefused as refused:
         refuse_stream_as(stream, refused.code, refused.message)
-        return
+        return None
     except (SessionDead, StreamReset):
         raise
     except BaseException as error:
@@ -95,9 +92,7 @@ async def serve_stream(
         raise
     accept_stream(stream)
     said = None if heard is None else functools.partial(heard, target)
-    spliced = await splice(stream, service, stall_s=timings.splice_stall_s, heard=said)
-    if spliced.error is not None:
-        _log.debug("stream %d: cut on the %s side: %s", stream.id, spliced.failed, spliced.error)
+    return Joint(stream, service, stall_s=timings.splice_stall_s, heard=said)
 
 
 async def _read_request(stream: Stream, timings: Timings) -> StreamRequest:

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     from starlette.websockets import WebSocket
 
-    from inference_fleet.tunnel import Carrier, DirectCarrier, Limits, Stream
+    from inference_fleet.tunnel import Carrier, DirectCarrier, Joint, Limits, Stream
 
-    OnStream = Callable[[Stream], Awaitable[None]]
+    OnStream = Callable[[Stream], Awaitable[Joint | None]]
 
 TIMINGS = Timings.drill()
 PROTOCOL = "blackstart.tunnel.v1"

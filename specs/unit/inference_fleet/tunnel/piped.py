@@ -13,9 +13,9 @@ from inference_fleet.tunnel import Ending, Session
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from inference_fleet.tunnel import Limits, Notices, Stream
+    from inference_fleet.tunnel import Joint, Limits, Notices, Stream
 
-    OnStream = Callable[[Stream], Awaitable[None]]
+    OnStream = Callable[[Stream], Awaitable[Joint | None]]
 
 TIMINGS = Timings.drill()
 

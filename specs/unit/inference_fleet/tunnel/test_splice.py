@@ -409,6 +409,27 @@ def test_every_ending_of_one_side_is_returned_and_ends_the_other(side: str, erro
     asyncio.run(story())
 
 
+def test_a_transport_that_keeps_what_it_is_given_is_given_no_view_of_the_buffer_all_share(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story() -> None:
+        left, right = Scripted(), Scripted()
+        task = asyncio.create_task(splice(left, right, stall_s=STALL_S))
+        await asyncio.sleep(0)
+        reader = left.protocol
+        assert isinstance(reader, asyncio.BufferedProtocol)
+        kept: list[object] = []
+        monkeypatch.setattr(right, "write", kept.append)  # as asyncio's own does from Python 3.12 on
+        memoryview(reader.get_buffer(-1))[:5] = b"first"
+        reader.buffer_updated(5)
+        memoryview(reader.get_buffer(-1))[:5] = b"WRONG"
+        assert kept == [b"first"]
+        task.cancel()
+        await asyncio.wait([task])
+
+    asyncio.run(story())
+
+
 def test_what_a_failed_service_said_waits_for_a_slow_caller_and_not_for_one_that_stopped() -> None:
     class Brimming(Scripted):
         waiting = 5

@@ -273,8 +273,47 @@ def test_a_caller_that_hangs_up_while_the_worker_connects_leaves_nothing_behind(
             write_frame(stream, _request().encode())
             await until(lambda: bool(accepted))
             stream.abort()
+            await until(lambda: not both.client.streams_open)
             await until(lambda: not both.client._handlers.tasks)
-            assert both.client.streams_open == 0
+
+    asyncio.run(story())
+
+
+async def _echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while piece := await reader.read(1000):
+        writer.write(piece)
+
+
+def test_a_stream_past_its_handshake_has_no_task_and_still_passes_both_ways() -> None:
+    async def story() -> None:
+        async with service(_echo) as port, _worker(("127.0.0.1", port)) as (both, _):
+            stream = await request_stream(both.server, _request(), deadline=soon())
+            seen = Collector()
+            stream.set_protocol(seen)
+            await until(lambda: not both.client._handlers.tasks)
+            stream.write(b"still here")
+            await until(lambda: bytes(seen.data) == b"still here")
+            stream.abort()
+            await until(lambda: not both.client.streams_open)
+
+    asyncio.run(story())
+
+
+def test_a_session_that_is_cancelled_takes_the_connections_of_its_streams_with_it() -> None:
+    async def story() -> None:
+        ended: list[bytes] = []
+
+        async def wait(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+            ended.append(await reader.read())
+
+        async with service(wait) as port, _worker(("127.0.0.1", port)) as (both, _):
+            await request_stream(both.server, _request(), deadline=soon())
+            joints = both.client._handlers._joints
+            await until(lambda: len(joints) == 1)
+            both.client_run.cancel()
+            await asyncio.wait([both.client_run])
+            assert not joints, "a splice outlives its session"
+            await until(lambda: ended == [b""])
 
     asyncio.run(story())
 
