@@ -98,8 +98,8 @@ class Node:
 
     @property
     def url(self) -> str:
-        """`http://HOST:PORT` of its first port."""
-        return f"http://{self.place.address}"
+        """`http://HOST:PORT` of its first port, or what the service's `scheme` says."""
+        return f"{self.service.scheme}://{self.place.address}"
 
     @property
     def state(self) -> State:

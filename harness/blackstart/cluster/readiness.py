@@ -9,6 +9,7 @@ from __future__ import annotations
 import http.client
 import re
 import socket
+import ssl
 import time
 from typing import TYPE_CHECKING, assert_never
 
@@ -82,7 +83,7 @@ def look(place: Place, handle: Handle, ready: Ready) -> tuple[bool, str]:
 
 
 def _http(place: Place, ready: HttpReady) -> tuple[bool, str]:
-    connection = http.client.HTTPConnection(place.host, place.ports[ready.port], timeout=_ANSWER_WITHIN_S)
+    connection = _connection(place.host, place.ports[ready.port], ready)
     try:
         connection.request("GET", ready.path)
         answer = connection.getresponse()
@@ -90,6 +91,13 @@ def _http(place: Place, ready: HttpReady) -> tuple[bool, str]:
     finally:
         connection.close()
     return answer.status == ready.status, f"{answer.status} {body[:200]!r}"
+
+
+def _connection(host: str, port: int, ready: HttpReady) -> http.client.HTTPConnection:
+    if not ready.ca_file:
+        return http.client.HTTPConnection(host, port, timeout=_ANSWER_WITHIN_S)
+    trust = ssl.create_default_context(cafile=ready.ca_file)
+    return http.client.HTTPSConnection(host, port, timeout=_ANSWER_WITHIN_S, context=trust)
 
 
 def _tcp(place: Place, ready: TcpReady) -> tuple[bool, str]:

@@ -71,11 +71,15 @@ class Command:
 
 @dataclass(frozen=True, kw_only=True)
 class HttpReady:
-    """Ready when `GET path` answers `status` on the node's port of that number."""
+    """Ready when `GET path` answers `status` on the node's port of that number.
+
+    With `ca_file` it is asked over TLS, and believed on that authority's word alone.
+    """
 
     path: str = "/readyz"
     status: int = 200
     port: int = 0
+    ca_file: str = ""
 
     def __str__(self) -> str:
         """For error texts."""
@@ -140,6 +144,7 @@ class Service(ABC):
     | `ports`       | how many contiguous ports each node leases                                    |
     | `listens`     | how many of them, from the first, the process itself must hold once ready     |
     | `ready`       | how to know it is ready                                                       |
+    | `scheme`      | of `Node.url`: `https` for one that speaks TLS on its first port              |
     | `stop_signal` | what asks it to end gracefully                                                |
     | `exit_codes`  | what a graceful end may return (-15: SIGTERM itself); else it is an error     |
     | `after`       | services that must be ready before this one starts                            |
@@ -151,6 +156,7 @@ class Service(ABC):
     ports: int = 1
     listens: int = 1
     ready: Ready = HttpReady()
+    scheme: str = "http"
     stop_signal: int = signal.SIGTERM
     exit_codes: frozenset[int] = frozenset({0})
     after: tuple[str, ...] = ()

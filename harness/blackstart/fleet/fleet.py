@@ -68,14 +68,14 @@ class Fleet(Cluster):
             dials=self._dials,
             models=self._models,
             peer_address=self._roads.address_of,
+            tls_dir=run.spec_dir(spec) / "tls",
         )
         super().__init__(topology, run=run, spawner=spawner, journal=journal, spec=spec)
         try:
             self.clocks = {name: self._clock(name) for name in options.faketime}
             for node in self.frontends if options.peer_links else ():
                 self._roads.lay(node, spawner=spawner, run=run, spec=spec)
-            first = self._addresses()[:1]  # as `start` prefers it
-            self.balancer = Balancer(spawner, run, spec=spec, backends=first, later=True)
+            self.balancer = Balancer(spawner, run, spec=spec, backends=self._addresses()[:1], later=True)
         except BaseException:
             self._roads.close()
             self._release()

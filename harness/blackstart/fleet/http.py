@@ -10,6 +10,7 @@ import httpx2
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
 ANSWER_LIMIT = 8 * 1024 * 1024
 
@@ -38,6 +39,11 @@ def client_of(base_url: str, *, within: float, headers: Mapping[str, str] | None
 def _trusted() -> ssl.SSLContext:
     """One for all clients: reading the certificates costs thirty milliseconds, and a wait makes a client at each look."""
     return ssl.create_default_context()
+
+
+def believe(ca_file: Path) -> None:
+    """From here on clients believe this authority too, until the process ends."""
+    _trusted().load_verify_locations(ca_file)
 
 
 def json_of(answer: httpx2.Response, *wanted: int) -> Any:

@@ -38,6 +38,7 @@ class FleetOptions:
     | `tokens_per_second` | the pace of every model; None: as fast as it goes                                   |
     | `advertise`         | false: replicas are present but not dialable                                        |
     | `peer_links`        | each of two replicas is dialled by the other through a link that can be cut         |
+    | `tls`               | replicas speak TLS, to workers and to each other; only with `spread`                 |
     | `faketime`          | names of nodes whose clock can be skewed live                                        |
     | `env`               | variables added per node name, over everything else                                 |
     """
@@ -52,6 +53,7 @@ class FleetOptions:
     tokens_per_second: float | None = None
     advertise: bool = True
     peer_links: bool = False
+    tls: bool = False
     faketime: Collection[str] = ()
     env: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
 
@@ -72,6 +74,9 @@ class FleetOptions:
             raise OptionError("tokens_per_second", self.tokens_per_second, "must be above 0", "20")
         if self.peer_links:
             self._require_a_pair()
+        if self.tls and (self.peer_links or not self.spread):
+            wrong = "what stands between two nodes reads what it passes, which TLS is there to prevent"
+            raise OptionError("tls", self.tls, wrong, "spread=True, and no peer_links")
         for name in (*self.env, *self.faketime):
             if name not in self.node_names:
                 raise OptionError(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from blackstart.core.topology import Command, Group, HttpReady, Place, Service, Topology
+from blackstart.fleet.secured import FleetTls
 from inference_fleet.settings.timings import variable_of
 
 if TYPE_CHECKING:
@@ -46,8 +47,13 @@ class FrontendService(Service):
         *,
         database_url: Callable[[], str],
         peer_address: Callable[[Place], str] = lambda place: place.address,
+        tls: FleetTls | None = None,
     ) -> None:
         """`database_url` and `peer_address`, where other replicas dial this one, are asked at each start."""
+        self._tls_env: Mapping[str, str] = {} if tls is None else tls.frontend_env
+        if tls is not None:
+            self.scheme = "https"
+            self.ready = HttpReady(path="/readyz", ca_file=str(tls.authority.cert))
         self._peer_address = peer_address
         self._options = options
         self._secrets = secrets
@@ -70,6 +76,7 @@ class FrontendService(Service):
                 "BLACKSTART_AUTO_APPROVE_NODES": "true",
                 "BLACKSTART_DATA_DIR": str(place.data_dir),
                 "BLACKSTART_EXPOSE_ROUTE": "true",
+                **self._tls_env,
                 **self._options.env.get(place.name, {}),
             },
         )
@@ -93,8 +100,10 @@ class WorkerService(Service):
         dials: Callable[[int], str],
         models: Callable[[Place], Path],
         agent: bool = False,
+        tls: FleetTls | None = None,
     ) -> None:
         """`dials` gives worker N's frontend URLs; `models` the folder of its models."""
+        self._tls_env: Mapping[str, str] = {} if tls is None else tls.worker_env
         self.name = "agent" if agent else "worker"
         self._agent = agent
         self._options = options
@@ -116,6 +125,7 @@ class WorkerService(Service):
                 "BLACKSTART_PORT_BASE": str(place.ports[1]),
                 "BLACKSTART_PORT_MAX": str(place.ports[-1]),
                 "BLACKSTART_DATA_DIR": str(place.data_dir),
+                **self._tls_env,
                 **self._options.env.get(place.name, {}),
             },
         )
@@ -147,18 +157,28 @@ def topology_of(
     dials: Callable[[int], str],
     models: Callable[[Place], Path],
     peer_address: Callable[[Place], str] = lambda place: place.address,
+    tls_dir: Path | None = None,
 ) -> Topology:
-    """The fleet as a topology: workers after frontends, budgets from the fleet's own timings."""
+    """The fleet as a topology: workers after frontends, budgets from the fleet's own timings.
+
+    A fleet that speaks TLS keeps its certificates in `tls_dir`.
+    """
+    tls = FleetTls(tls_dir) if options.tls and tls_dir is not None else None
     timings = options.timings
     groups = [
         Group(
-            service=FrontendService(options, secrets, database_url=database_url, peer_address=peer_address),
+            service=FrontendService(
+                options, secrets, database_url=database_url, peer_address=peer_address, tls=tls
+            ),
             count=options.frontends,
         ),
-        Group(service=WorkerService(options, secrets, dials=dials, models=models), count=options.workers),
+        Group(
+            service=WorkerService(options, secrets, dials=dials, models=models, tls=tls),
+            count=options.workers,
+        ),
     ]
     if options.agents:
-        agents = WorkerService(options, secrets, dials=dials, models=models, agent=True)
+        agents = WorkerService(options, secrets, dials=dials, models=models, agent=True, tls=tls)
         groups.append(Group(service=agents, count=options.agents))
     budgets: Mapping[str, float] = {
         "ready": timings.start_s + timings.backend_start_s,

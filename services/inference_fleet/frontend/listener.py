@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from inference_fleet.tunnel.websocket import MESSAGE_BYTES
+from inference_fleet.frontend.tls_door import behind_tls
 from inference_fleet.tunnel.frontend import TakeoverWebSocketProtocol
+from inference_fleet.tunnel.websocket import MESSAGE_BYTES
 
 if TYPE_CHECKING:
     import asyncio
+    import ssl
 
     from uvicorn._types import ASGISendEvent
     from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
@@ -36,7 +38,7 @@ class GuardedHttp(HttpToolsProtocol):
     """
 
     header_s: float
-    silent: set[GuardedHttp]
+    silent: set[asyncio.BaseProtocol]
 
     _timer: asyncio.TimerHandle | None = None
     _unread = 0
@@ -45,12 +47,17 @@ class GuardedHttp(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn declares it
         """Start the clock, or hang up when too many connections say nothing."""
         super().connection_made(transport)
-        if len(self.silent) >= SILENT_AT_ONCE:
-            _log.warning("%d connections have said nothing yet; hanging up on another", len(self.silent))
-            transport.abort()
-            return
-        self.silent.add(self)
-        self._timer = self.loop.call_later(self.header_s, self._too_slow)
+        if not self.turned_away(transport):
+            self.silent.add(self)
+            self._timer = self.loop.call_later(self.header_s, self._too_slow)
+
+    def turned_away(self, transport: asyncio.Transport) -> bool:
+        """Whether one more silent connection is one too many; then it was hung up on."""
+        if len(self.silent) < SILENT_AT_ONCE:
+            return False
+        _log.warning("%d connections have said nothing yet; hanging up on another", len(self.silent))
+        transport.abort()
+        return True
 
     def data_received(self, data: bytes) -> None:
         """Count header bytes until the headers are complete; a body that came with them in one piece is none."""
@@ -138,10 +145,17 @@ class TunnelWebSocket(TakeoverWebSocketProtocol):
             self.handshake_complete = True
 
 
-def uvicorn_options(*, header_s: float, idle_s: float) -> dict[str, Any]:
-    """What `uvicorn.Config` is told about the connections of a replica; `idle_s` between two requests of one."""
+def uvicorn_options(
+    *, header_s: float, idle_s: float, parting_s: float = 0.0, tls: ssl.SSLContext | None = None
+) -> dict[str, Any]:
+    """What `uvicorn.Config` is told about the connections of a replica; `idle_s` between two requests of one.
+
+    With `tls` each is one of TLS. That stays with our own door, so `uvicorn` itself is told of no certificate; its
+    goodbye has `parting_s`.
+    """
+    http = guarded_http(header_s=header_s)
     return {
-        "http": guarded_http(header_s=header_s),
+        "http": http if tls is None else behind_tls(http, tls, within_s=header_s, parting_s=parting_s),
         "timeout_keep_alive": idle_s,
         "ws": TunnelWebSocket,
         "ws_max_size": MESSAGE_BYTES,

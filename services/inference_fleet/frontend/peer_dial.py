@@ -1,10 +1,15 @@
-"""How this replica dials a peer: a WebSocket to the peer's advertised address, with a token made for that peer alone."""
+"""How this replica dials a peer: a WebSocket to the peer's advertised address, with a token made for that peer alone.
+
+A bare `HOST:PORT` is dialled plain. `https://HOST:PORT` is dialled over TLS and by nothing else: a peer whose
+certificate does not verify is one that cannot be reached.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from inference_fleet.auth import PeerRefused
+from inference_fleet.frontend.tls import PeerTrust
 from inference_fleet.route import NoRelayPath
 from inference_fleet.tunnel import Session, dial_websocket
 
@@ -16,12 +21,17 @@ if TYPE_CHECKING:
 
 SUBPROTOCOL = "blackstart.peer.v1"
 PATH = "/api/cluster/peer"
+_REMEDY = "BLACKSTART_PEER_CA_FILE for who signed it, BLACKSTART_PEER_SERVER_NAME for the name in it"
 
 
 class PeerDialer:
     """The `PeerDial` of a real replica."""
 
-    def __init__(self, *, tokens: PeerTokens, clock: SharedClock, timings: Timings) -> None:
+    def __init__(
+        self, *, tokens: PeerTokens, clock: SharedClock, timings: Timings, trust: PeerTrust | None = None
+    ) -> None:
+        """Without `trust` the system's authorities are believed."""
+        self._trust = trust or PeerTrust()
         self._tokens = tokens
         self._clock = clock
         self._timings = timings
@@ -34,11 +44,15 @@ class PeerDialer:
         except PeerRefused as error:
             refused = NoRelayPath(owner.instance_id, str(error))
         else:
+            secret = owner.address.startswith("https://")
             carrier, _ = await dial_websocket(
-                f"ws://{owner.address}{PATH}",
+                f"{owner.address if secret else f'ws://{owner.address}'}{PATH}",
                 subprotocol=SUBPROTOCOL,
                 headers={"Authorization": f"Bearer {token}"},
                 timings=self._timings,
+                ssl=self._trust.context if secret else None,
+                server_name=self._trust.server_name,
+                remedy=_REMEDY,
             )
             return Session(carrier, client=True, timings=self._timings, name=f"to peer {owner.instance_id}")
         raise refused

@@ -15,10 +15,12 @@ from inference_fleet.frontend.adopted import Adopted
 from inference_fleet.frontend.handshakes import Handshakes
 from inference_fleet.frontend.inflight import InFlight
 from inference_fleet.frontend.peer_dial import PeerDialer
+from inference_fleet.frontend.tls import peer_trust, server_context
 from inference_fleet.frontend.warnings import warnings_of
 from inference_fleet.roster.frontend import Roster
 from inference_fleet.route import PeerLinks, PeerServer, RouteOutcome, SessionTable, SharedClock, WorkerDialer
 from inference_fleet.settings import Deadline
+from inference_fleet.settings.frontend import announced
 from inference_fleet.store import Database, DatabaseUnavailable, migrate
 from inference_fleet.telemetry.lag import sample_loop_lag
 from inference_fleet.telemetry.metrics import Metrics
@@ -26,8 +28,10 @@ from inference_fleet.tunnel import REFUSALS
 from inference_fleet.upkeep import HealthMonitor, Reaper
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import AsyncIterator, Callable, Mapping
 
+    from inference_fleet.frontend.tls import PeerTrust
     from inference_fleet.settings import FrontendSettings
 
 _log = logging.getLogger(__name__)
@@ -46,10 +50,18 @@ class Replica:
     """
 
     def __init__(
-        self, settings: FrontendSettings, db: Database, *, secret: bytes, database_now: float
+        self,
+        settings: FrontendSettings,
+        db: Database,
+        *,
+        secret: bytes,
+        database_now: float,
+        tls: ssl.SSLContext | None,
+        trust: PeerTrust,
     ) -> None:
         timings = settings.timings
         self.settings = settings
+        self.tls = tls
         self.db = db
         self.boot_id = uuid.uuid4().hex
         self.metrics = Metrics()
@@ -76,7 +88,7 @@ class Replica:
         )
         self.peers = PeerLinks(
             instance_id=settings.instance_id,
-            dial=PeerDialer(tokens=self.tokens, clock=self.clock, timings=timings),
+            dial=PeerDialer(tokens=self.tokens, clock=self.clock, timings=timings, trust=trust),
             timings=timings,
         )
         self.peer_server = PeerServer(table=self.table, timings=timings, metrics=self.metrics)
@@ -172,11 +184,12 @@ async def open_replica(settings: FrontendSettings, *, port: int) -> AsyncIterato
     A loop that fails sets `failed`; whoever serves the replica stops then, since a replica without its beat
     must not look alive. `port` is the one it listens on.
     """
+    tls, trust = server_context(settings), peer_trust(settings)
     secret = load_hmac_secret(settings.auth_hmac_secret, settings.data_dir)
     async with await _open_database(settings) as db:
         row = await db.row(_DATABASE_CLOCK)
         assert row is not None
-        replica = Replica(settings, db, secret=secret, database_now=row["now"])
+        replica = Replica(settings, db, secret=secret, database_now=row["now"], tls=tls, trust=trust)
         await replica.registry.register(_address(settings, port))
         for warning in warnings_of(settings, peers=len(await replica.registry.live()) - 1):
             _log.warning(warning)
@@ -259,7 +272,8 @@ def _address(settings: FrontendSettings, port: int) -> str:
     if settings.advertise_address is not None:
         return settings.advertise_address
     try:
-        return discover_address(settings.database_url, port)
+        found = discover_address(settings.database_url, port)
     except UndialableAddress as error:
         _log.warning("no other replica can dial this one: %s", error)
         return ""
+    return announced(found, scheme="http" if settings.tls_cert_file is None else "https")

@@ -76,13 +76,19 @@ async def serve_replica(replica: Replica, listening: socket.socket, told: asynci
         build_app(replica),
         lifespan="off",
         timeout_graceful_shutdown=math.ceil(timings.shutdown_s),
-        **uvicorn_options(header_s=timings.handshake_s, idle_s=timings.http_idle_s),
+        **uvicorn_options(
+            header_s=timings.handshake_s,
+            idle_s=timings.http_idle_s,
+            parting_s=timings.keepalive_timeout_s,
+            tls=replica.tls,
+        ),
     )
     server = _Server(config)
     async with asyncio.TaskGroup() as group:
         serving = group.create_task(server.serve([listening]), name="server")
         asked = group.create_task(told.wait(), name="told to stop")
-        _log.info("serving on %s:%d", *listening.getsockname()[:2])
+        how = "" if replica.tls is None else " over TLS"
+        _log.info("serving on %s:%d%s", *listening.getsockname()[:2], how)
         ends: list[asyncio.Future[Any]] = [serving, asked, replica.failed]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finished = await replica.go_away()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+# in a name; a variable that ends in _FILE holds a path, which is shown
 _SECRET_WORDS = ("TOKEN", "SECRET", "PASSWORD", "KEY")
 
 
@@ -14,6 +15,7 @@ class SettingsError(ValueError):
         `remedy` is named where the usual one, the allowed value or the default, would not help.
         """
         self.variable = variable
-        shown = "***" if value and any(word in variable for word in _SECRET_WORDS) else value
+        hidden = not variable.endswith("_FILE") and any(word in variable for word in _SECRET_WORDS)
+        shown = "***" if value and hidden else value
         remedy = remedy or f"set {variable} to that, or unset it for its default"
         super().__init__(f"{variable}={shown}: must be {allowed}; try: {remedy}")

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+_HOST_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.:-]{0,251}[A-Za-z0-9])?")
+
 
 @dataclass(frozen=True, kw_only=True)
 class FrontendSettings:
@@ -26,6 +28,7 @@ class FrontendSettings:
     | `database_url`       | `DATABASE_URL`       | `postgresql://` URL, required                                   |
     | `listen`             | `LISTEN`             | `HOST:PORT`, default `127.0.0.1:8080`                           |
     | `advertise_address`  | `ADVERTISE_ADDRESS`  | None: discover; empty: present but not dialable; else HOST:PORT |
+    |                      |                      | as `LISTEN` speaks, or with `https://` or `http://` before it   |
     | `instance_id`        | `INSTANCE_ID`        | default: a new one each start                                   |
     | `cluster_secret`     | `CLUSTER_SECRET`     | shared by replicas; empty: no peer is trusted                   |
     | `registration_token` | `REGISTRATION_TOKEN` | what a worker shows to register; empty: none may                |
@@ -35,6 +38,10 @@ class FrontendSettings:
     | `data_dir`           | `DATA_DIR`           | default `./data`                                                |
     | `expose_route`       | `EXPOSE_ROUTE`       | adds `X-Blackstart-Node` and `-Route` to answers                |
     | `trusted_proxies`    | `TRUSTED_PROXIES`    | networks whose `X-Forwarded-For` and `-Proto` are believed      |
+    | `tls_cert_file`      | `TLS_CERT_FILE`      | PEM, the chain after it: `LISTEN` speaks TLS; with the key only |
+    | `tls_key_file`       | `TLS_KEY_FILE`       | PEM, without a password                                         |
+    | `peer_ca_file`       | `PEER_CA_FILE`       | PEM: who signs for peers; None: the system's authorities        |
+    | `peer_server_name`   | `PEER_SERVER_NAME`   | the name peers' certificates carry; empty: the address dialled  |
     """
 
     database_url: str = field(repr=False)
@@ -49,6 +56,10 @@ class FrontendSettings:
     data_dir: Path
     expose_route: bool
     trusted_proxies: tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]
+    tls_cert_file: Path | None
+    tls_key_file: Path | None
+    peer_ca_file: Path | None
+    peer_server_name: str
     timings: Timings
 
     @classmethod
@@ -56,10 +67,11 @@ class FrontendSettings:
         """Read and check everything at once; the first wrong value raises `SettingsError`."""
         read = Reader(environ)
         _no_serving_node(read)
+        cert, key = _certificate(read)
         return cls(
             database_url=_database_url(read),
             listen=read.address("LISTEN", "127.0.0.1:8080"),
-            advertise_address=_advertise_address(read),
+            advertise_address=_advertise_address(read, scheme="http" if cert is None else "https"),
             instance_id=read.name("INSTANCE_ID", f"replica-{uuid.uuid4().hex[:12]}"),
             cluster_secret=read.text("CLUSTER_SECRET"),
             registration_token=read.text("REGISTRATION_TOKEN"),
@@ -69,6 +81,10 @@ class FrontendSettings:
             data_dir=read.path("DATA_DIR", "data"),
             expose_route=read.flag("EXPOSE_ROUTE", default=False),
             trusted_proxies=_networks(read),
+            tls_cert_file=cert,
+            tls_key_file=key,
+            peer_ca_file=read.file("PEER_CA_FILE"),
+            peer_server_name=_server_name(read),
             timings=Timings.from_environ(environ),
         )
 
@@ -101,16 +117,54 @@ def _database_url(read: Reader) -> str:
     return url
 
 
-def _advertise_address(read: Reader) -> str | None:
+def _advertise_address(read: Reader, *, scheme: str) -> str | None:
+    """As it stands in the instance's row: `HOST:PORT` is dialled plain, `https://HOST:PORT` over TLS."""
     value = read.raw("ADVERTISE_ADDRESS")
     if value is None or not value.strip():
         return None if value is None else ""
-    host, port = read.address("ADVERTISE_ADDRESS", "")
-    if port == 0:
+    named, _, _ = value.strip().rpartition("://")
+    bare = value.strip().removeprefix(f"{named}://") if named in {"http", "https"} else value
+    try:
+        host, port = Reader({read.variable("ADVERTISE_ADDRESS"): bare}).address("ADVERTISE_ADDRESS", "")
+    except SettingsError:
+        host, port = "", 0
+    if port == 0 or "/" in host:
         raise SettingsError(
-            read.variable("ADVERTISE_ADDRESS"), value, "HOST:PORT with a port from 1 to 65535"
+            read.variable("ADVERTISE_ADDRESS"),
+            value,
+            "HOST:PORT with a port from 1 to 65535, https:// or http:// before it or neither",
         )
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return announced(f"[{host}]:{port}" if ":" in host else f"{host}:{port}", scheme=named or scheme)
+
+
+def announced(address: str, *, scheme: str) -> str:
+    """How an instance's row says that its address speaks TLS; a plain one stays as it always was."""
+    return f"https://{address}" if scheme == "https" else address
+
+
+def _certificate(read: Reader) -> tuple[Path, Path] | tuple[None, None]:
+    """Both files or neither: half of them is a replica that would serve in the open what was meant to be secret."""
+    cert, key = read.file("TLS_CERT_FILE"), read.file("TLS_KEY_FILE")
+    if cert is not None and key is not None:
+        return cert, key
+    if cert is None and key is None:
+        return None, None
+    missing, given = ("TLS_KEY_FILE", "TLS_CERT_FILE") if key is None else ("TLS_CERT_FILE", "TLS_KEY_FILE")
+    raise SettingsError(
+        read.variable(missing),
+        "",
+        f"set where {read.variable(given)} is: TLS takes a certificate and its key",
+        remedy=f"set both, or unset {read.variable(given)} for a replica without TLS",
+    )
+
+
+def _server_name(read: Reader) -> str:
+    value = read.text("PEER_SERVER_NAME")
+    if value and not _HOST_NAME.fullmatch(value):
+        raise SettingsError(
+            read.variable("PEER_SERVER_NAME"), repr(value[:64]), "a host name as certificates carry it"
+        )
+    return value
 
 
 def _networks(read: Reader) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:

@@ -84,6 +84,18 @@ class Reader:
         """A path, made absolute against the working folder."""
         return Path(self.text(name, default)).expanduser().absolute()
 
+    def file(self, name: str) -> Path | None:
+        """A path like `path`, or None when unset; what a file holds is never taken for its name, nor shown."""
+        value = self.raw(name) or ""
+        if "-----" in value or "\n" in value.strip():
+            raise SettingsError(
+                self.variable(name),
+                "***",
+                "the path of a file, and not what such a file holds",
+                remedy=f"write it to a file and set {self.variable(name)} to its path",
+            )
+        return self.path(name, "") if value.strip() else None
+
     def urls(self, name: str, schemes: tuple[str, ...], what: str) -> tuple[str, ...]:
         """One or several comma-separated URLs with a host."""
         value = self.required(name, what)

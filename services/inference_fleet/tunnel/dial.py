@@ -10,6 +10,7 @@ from websockets.exceptions import InvalidHandshake, InvalidStatus, WebSocketExce
 from websockets.protocol import State
 from websockets.typing import Subprotocol
 
+from inference_fleet.tunnel.certificates import REMEDY, tls_failure
 from inference_fleet.tunnel.direct import DirectWebSocket
 
 if TYPE_CHECKING:
@@ -83,15 +84,24 @@ async def dial_websocket(
     headers: Mapping[str, str],
     timings: Timings,
     ssl: ssl_module.SSLContext | None = None,
+    server_name: str = "",
+    remedy: str = REMEDY,
 ) -> tuple[DirectWebSocket, Mapping[str, str]]:
     """Dial `ws(s)://` (or `http(s)://`) `url` and give the carrier and the headers of the 101.
 
     Compression and the library's own keepalive are off: the payload is not ours to compress and the session
     pings by itself. `HTTPS_PROXY`, `NO_PROXY` and `SSL_CERT_FILE` hold. Raises `DialRefused` for an HTTP answer,
     `DialFailed` for everything else, both naming the URL.
+
+    Over TLS the certificate is verified against `ssl` (None: the system's authorities), on `server_name` (empty: the
+    URL's host); `remedy` is what a person is told to look at when it is not believed.
     """
     address = "ws" + url.removeprefix("http") if url.startswith("http") else url
     extra: dict[str, Any] = {} if ssl is None else {"ssl": ssl}
+    if address.startswith("wss:"):
+        extra["ssl_shutdown_timeout"] = timings.keepalive_timeout_s
+        if server_name:
+            extra["server_hostname"] = server_name
     try:
         connection = await _Connect(
             address,
@@ -116,7 +126,8 @@ async def dial_websocket(
     except TimeoutError:
         raise DialFailed(f"{url} did not finish the handshake within {timings.handshake_s:g} s") from None
     except (InvalidHandshake, WebSocketException, OSError, EOFError, ValueError) as error:
-        raise DialFailed(f"{url}: {str(error) or type(error).__name__}") from error
+        said = tls_failure(error, remedy=remedy) or str(error) or type(error).__name__
+        raise DialFailed(f"{url}: {said}") from error
     assert connection.response is not None, "an upgrade has an answer"
     answered = {name.lower(): value for name, value in connection.response.headers.raw_items()}
     if connection.subprotocol != subprotocol:

@@ -12,6 +12,7 @@ import contextlib
 import logging
 import secrets
 import socket
+import sys
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -43,6 +44,8 @@ _LEAST_READ_BYTES: Final = 4 * 1024
 _TURN_CPU_S: Final = 0.004
 """Processor time of one read, about: what a peer packs into it must not keep the loop from everybody else."""
 _UNSENT_LOW_BYTES: Final = 128 * 1024
+_BYTES_ACKED: Final = 120
+"""Where `tcpi_bytes_acked` stands in Linux's `struct tcp_info`, which only ever grows at its end."""
 _LATE_SHARE: Final = 0.1
 _BUFFER: Final = memoryview(bytearray(READ_BYTES))
 _log = logging.getLogger(__name__)
@@ -75,8 +78,8 @@ class DirectWebSocket(asyncio.BufferedProtocol):
         self._share = _FIRST_READ_BYTES
         transport.pause_reading()
         transport.set_protocol(self)
-        secret = transport.get_extra_info("sslcontext") is not None
-        transport.set_write_buffer_limits(high=TLS_WRITE_HIGH_BYTES if secret else WRITE_HIGH_BYTES)
+        self._secret = transport.get_extra_info("sslcontext") is not None
+        transport.set_write_buffer_limits(high=TLS_WRITE_HIGH_BYTES if self._secret else WRITE_HIGH_BYTES)
         if (sock := transport.get_extra_info("socket")) is not None:
             # what waits in the kernel cannot be overtaken by anything; 25 is TCP_NOTSENT_LOWAT where Python lacks it
             with contextlib.suppress(OSError):
@@ -137,7 +140,7 @@ class DirectWebSocket(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         """Above high water: from here on the peer has to read."""
         self.can_write = False
-        self._unsent = self._transport.get_write_buffer_size()
+        self._unsent = self._backlog()
         self._watch()
 
     def resume_writing(self) -> None:
@@ -207,9 +210,12 @@ class DirectWebSocket(asyncio.BufferedProtocol):
         self._leave()
 
     def _leave(self) -> None:
-        """Close; a peer that has said its last word and reads nothing must not keep the session from hearing of it."""
+        """Close; a peer that has said its last word and reads nothing must not keep the session from hearing of it.
+
+        Nor may one that owes TLS its own goodbye, for which the transport waits.
+        """
         self._transport.close()
-        if self._receiver is not None and self._transport.get_write_buffer_size():
+        if self._receiver is not None and (self._secret or self._transport.get_write_buffer_size()):
             self.can_write = False
             self._receiver.carrier_lost(self._why)
 
@@ -226,6 +232,20 @@ class DirectWebSocket(asyncio.BufferedProtocol):
         # joined: `writelines` of Python 3.12.0 to 3.12.8 and 3.13.0 and 3.13.1 never pauses its protocol
         self._transport.write(b"".join([frame_head(opcode, length, key), *parts]))
 
+    def _backlog(self) -> int:
+        """A number that falls as the peer takes what it was sent, and not otherwise.
+
+        Under TLS the transport's own size tells nothing of that: below it lies the socket's transport with a buffer of
+        any length, and until most of that is gone the upper one stays as it is. There the kernel is asked.
+        """
+        sock = self._transport.get_extra_info("socket")
+        if self._secret and sock is not None:
+            with contextlib.suppress(OSError):
+                told = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _BYTES_ACKED + 8)
+                if len(told) == _BYTES_ACKED + 8:
+                    return -int.from_bytes(told[_BYTES_ACKED:], sys.byteorder)
+        return self._transport.get_write_buffer_size()
+
     def _watch(self) -> None:
         self._unwatch()
         self._due = self._loop.time() + self._stall_s
@@ -241,7 +261,7 @@ class DirectWebSocket(asyncio.BufferedProtocol):
 
         A loop that was stalled itself judges nobody by that time.
         """
-        unsent = self._transport.get_write_buffer_size()
+        unsent = self._backlog()
         if unsent < self._unsent or self._loop.time() - self._due > self._stall_s * _LATE_SHARE:
             self._unsent = unsent
             self._watch()

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import httpx2
 import msgspec
 
+from inference_fleet.tunnel.certificates import tls_failure
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
@@ -130,7 +132,8 @@ class Frontends:
         except (httpx2.HTTPError, httpx2.StreamError, OSError) as error:
             if isinstance(error, Unreachable):
                 raise
-            raise Unreachable(f"{url}{path}: {str(error) or type(error).__name__}") from error
+            said = tls_failure(error) or str(error) or type(error).__name__
+            raise Unreachable(f"{url}{path}: {said}") from error
 
 
 def decoded(answer: Answer, kind: type[_T]) -> _T:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
 from contextlib import closing
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -13,6 +15,7 @@ import pytest
 
 from blackstart.cluster.readiness import NodeNotReady, StartCancelled, look, wait_ready
 from blackstart.core.topology import CallReady, HttpReady, LogReady, Place, Ready, TcpReady
+from blackstart.net.certificates import Authority
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,6 +89,39 @@ def test_a_listener_is_ready_only_when_it_answers_its_protocol(
     port, listener = _server(reply)
     with closing(listener):
         assert look(_place(port), _handle(), ready)[0] is held
+
+
+def test_who_speaks_tls_is_believed_on_the_named_authoritys_word_alone(tmp_path: Path) -> None:
+    ours, other = Authority(tmp_path / "ours"), Authority(tmp_path / "other")
+    shown = ours.issue("app", hosts=["127.0.0.1"])
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(shown.cert, shown.key)
+
+    class Ready(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            return
+
+    class Server(HTTPServer):
+        def handle_error(self, *_: object) -> None:
+            return  # a looker that believes nobody hangs up
+
+    with Server(("127.0.0.1", 0), Ready) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        serving = threading.Thread(target=server.serve_forever)
+        serving.start()
+        try:
+            place = _place(server.server_port)
+            assert look(place, _handle(), HttpReady(ca_file=str(ours.cert)))[0]
+            held, seen = look(place, _handle(), HttpReady(ca_file=str(other.cert)))
+            assert not held
+            assert "CERTIFICATE_VERIFY_FAILED" in seen
+        finally:
+            server.shutdown()
+            serving.join()
 
 
 def test_nobody_listening_is_not_ready_and_says_so() -> None:

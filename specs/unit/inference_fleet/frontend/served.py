@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import ssl
 import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
@@ -16,6 +17,7 @@ from specs.unit.inference_fleet.route.piped import TIMINGS, until
 from inference_fleet.frontend.replica import open_replica
 from inference_fleet.frontend.server import bind, serve_replica
 from inference_fleet.settings import FrontendSettings
+from inference_fleet.settings.frontend import announced
 from inference_fleet.tunnel import Refusal, Session
 from inference_fleet.tunnel.worker import SeenEpoch, dial, serve_streams
 
@@ -41,6 +43,7 @@ class Served:
     told: asyncio.Event
     run: asyncio.Task[int]
     http: httpx2.AsyncClient
+    trust: ssl.SSLContext | None = None
 
     async def admin(self) -> None:
         """Log this replica's client in as the fleet's first user, or as that user again."""
@@ -73,21 +76,31 @@ def settings_of(database_url: str, data_dir: Path, **changes: Any) -> FrontendSe
 
 
 @contextlib.asynccontextmanager
-async def served(database_url: str, data_dir: Path, **changes: Any) -> AsyncIterator[Served]:
-    """A replica under its real server, on a port of the kernel's, told to stop at the end."""
+async def served(
+    database_url: str, data_dir: Path, *, trust: ssl.SSLContext | None = None, **changes: Any
+) -> AsyncIterator[Served]:
+    """A replica under its real server, on a port of the kernel's, told to stop at the end.
+
+    One that speaks TLS is believed by `trust`, else by the authority that it believes its peers by.
+    """
     settings = settings_of(database_url, data_dir, **changes)
     with bind(settings) as listening:
         port = listening.getsockname()[1]
+        scheme = "http" if settings.tls_cert_file is None else "https"
+        if scheme == "https" and trust is None:
+            trust = ssl.create_default_context(cafile=settings.peer_ca_file)
         if "advertise_address" not in changes:
-            settings = replace(settings, advertise_address=f"127.0.0.1:{port}")
+            settings = replace(settings, advertise_address=announced(f"127.0.0.1:{port}", scheme=scheme))
         async with open_replica(settings, port=port) as replica:
             told = asyncio.Event()
             run = asyncio.create_task(serve_replica(replica, listening, told))
-            url = f"http://127.0.0.1:{port}"
-            async with httpx2.AsyncClient(base_url=url, timeout=TIMINGS.start_s, trust_env=False) as http:
+            url = f"{scheme}://127.0.0.1:{port}"
+            async with httpx2.AsyncClient(
+                base_url=url, timeout=TIMINGS.start_s, trust_env=False, verify=trust or True
+            ) as http:
                 await until(lambda: _answers(http, run))
                 try:
-                    yield Served(replica, url, told, run, http)
+                    yield Served(replica, url, told, run, http, trust)
                 finally:
                     told.set()
                     assert await run == 0
@@ -266,7 +279,13 @@ async def tunnel(
         return "127.0.0.1", known[1]
 
     dialled = await dial(
-        served.url, node_id=node_id, credential=credential, boot_id=boot_id, seen_epoch=seen, timings=TIMINGS
+        served.url,
+        node_id=node_id,
+        credential=credential,
+        boot_id=boot_id,
+        seen_epoch=seen,
+        timings=TIMINGS,
+        ssl=served.trust,
     )
     epochs = SeenEpoch(value=dialled.epoch)
     session = Session(

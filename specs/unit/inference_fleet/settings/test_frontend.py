@@ -35,9 +35,49 @@ def test_an_empty_address_is_present_but_not_dialable_and_a_loopback_one_is_acce
             read(ADVERTISE_ADDRESS=wrong)
 
 
+TLS = {"TLS_CERT_FILE": "/etc/fleet/cert.pem", "TLS_KEY_FILE": "/etc/fleet/key.pem"}
+
+
+def test_an_address_is_announced_as_the_listener_speaks_unless_it_says_itself() -> None:
+    assert read(ADVERTISE_ADDRESS="h:1").advertise_address == "h:1", "plain stays what it was"
+    assert read(ADVERTISE_ADDRESS="h:1", **TLS).advertise_address == "https://h:1"
+    assert read(ADVERTISE_ADDRESS="https://[::1]:1").advertise_address == "https://[::1]:1"
+    assert read(ADVERTISE_ADDRESS="http://h:1", **TLS).advertise_address == "h:1"
+    for wrong in (
+        "https://h",
+        "ftp://h:1",
+        "https://h:1/x",
+        "https://h/x:1",
+        "https://:1",
+        "https://https://h:1",
+    ):
+        with pytest.raises(SettingsError, match=f"BLACKSTART_ADVERTISE_ADDRESS={wrong}: "):
+            read(ADVERTISE_ADDRESS=wrong)
+
+
+def test_tls_takes_both_files_or_neither() -> None:
+    settings = read(**TLS)
+    assert (str(settings.tls_cert_file), str(settings.tls_key_file)) == tuple(TLS.values())
+    assert read().tls_cert_file is None
+    for given, missing in (("TLS_CERT_FILE", "TLS_KEY_FILE"), ("TLS_KEY_FILE", "TLS_CERT_FILE")):
+        with pytest.raises(
+            SettingsError, match=f"BLACKSTART_{missing}=: must be set where BLACKSTART_{given}"
+        ):
+            read(**{given: TLS[given]})
+
+
+def test_what_a_file_holds_is_not_taken_for_its_path_nor_shown() -> None:
+    for name in ("TLS_CERT_FILE", "TLS_KEY_FILE", "PEER_CA_FILE"):
+        for held in ("-----BEGIN PRIVATE KEY-----s3cret", "s3cret\ncontent"):
+            with pytest.raises(SettingsError, match=rf"BLACKSTART_{name}=\*\*\*: .*path of a file") as caught:
+                read(**{**TLS, name: held})
+            assert "s3cret" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
+        ("PEER_SERVER_NAME", "no name"),
         ("DATABASE_URL", ""),
         ("DATABASE_URL", "http://fleet:hunter22@db/fleet"),
         ("DATABASE_URL", "postgresql:///fleet"),

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 from starlette.applications import Starlette
 from starlette.routing import WebSocketRoute
 
+from blackstart.net.certificates import Authority
+from inference_fleet.frontend.listener import guarded_http
+from inference_fleet.frontend.tls_door import behind_tls
 from inference_fleet.settings import Deadline, Timings
 from inference_fleet.tunnel import Ending, Session, dial_websocket
 from inference_fleet.tunnel.frontend import AbortableWebSocketProtocol, TakeoverWebSocketProtocol, carrier_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+    from pathlib import Path
 
     from starlette.websockets import WebSocket
 
@@ -31,17 +36,36 @@ PROTOCOL = "blackstart.tunnel.v1"
 SERVERS = {"takeover": TakeoverWebSocketProtocol, "asgi": AbortableWebSocketProtocol}
 """What a server offers, by the carrier that comes of it."""
 _offered = "takeover"
+_secured: Secured | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Secured:
+    """What the two ends of a connection have where it is one of TLS."""
+
+    server: ssl.SSLContext
+    client: ssl.SSLContext
+
+    @classmethod
+    def made(cls, folder: Path, *, host: str = "127.0.0.1", days: int = 2) -> Secured:
+        """An authority of the spec's own, and who believes it."""
+        authority = Authority(folder)
+        shown = authority.issue("replica", hosts=[host], days=days)
+        server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        server.load_cert_chain(shown.cert, shown.key)
+        return cls(server=server, client=ssl.create_default_context(cafile=authority.cert))
 
 
 @contextmanager
-def offering(path: str) -> Iterator[None]:
-    """Inside, servers offer what leads to this carrier."""
-    global _offered  # noqa: PLW0603  # the stories of one module run over both carriers without being told
-    before, _offered = _offered, path
+def offering(path: str = "takeover", *, secured: Secured | None = None) -> Iterator[None]:
+    """Inside, servers offer what leads to this carrier, over TLS where `secured` is given."""
+    global _offered, _secured  # the stories of one module run over each carrier without being told
+    before = _offered, _secured
+    _offered, _secured = path, secured
     try:
         yield
     finally:
-        _offered = before
+        _offered, _secured = before
 
 
 @dataclass
@@ -75,6 +99,7 @@ async def serve(app: Starlette) -> AsyncIterator[str]:
         lifespan="off",
         ws=SERVERS[_offered],
         timeout_graceful_shutdown=max(1, int(TIMINGS.shutdown_s)),
+        **_doors(),
     )
     server = uvicorn.Server(config)
     config.load()
@@ -82,9 +107,18 @@ async def serve(app: Starlette) -> AsyncIterator[str]:
     await server.startup()
     port = server.servers[0].sockets[0].getsockname()[1]
     try:
-        yield f"http://127.0.0.1:{port}"
+        yield f"{'http' if _secured is None else 'https'}://127.0.0.1:{port}"
     finally:
         await server.shutdown()
+
+
+def _doors() -> dict[str, Any]:
+    """Connections of TLS come in by the very door that replicas have."""
+    if _secured is None:
+        return {}
+    made = guarded_http(header_s=TIMINGS.handshake_s)
+    parting_s = TIMINGS.keepalive_timeout_s
+    return {"http": behind_tls(made, _secured.server, within_s=TIMINGS.handshake_s, parting_s=parting_s)}
 
 
 @asynccontextmanager
@@ -109,7 +143,13 @@ async def linked(
         accepted.ending.set_result(await session.run())
 
     async with serve(Starlette(routes=[WebSocketRoute("/tunnel", route)])) as url:
-        carrier, _ = await dial_websocket(f"{url}/tunnel", subprotocol=PROTOCOL, headers={}, timings=timings)
+        carrier, _ = await dial_websocket(
+            f"{url}/tunnel",
+            subprotocol=PROTOCOL,
+            headers={},
+            timings=timings,
+            ssl=None if _secured is None else _secured.client,
+        )
         client = Session(
             carrier, client=True, timings=timings, limits=limits, on_stream=on_client_stream, name="worker"
         )

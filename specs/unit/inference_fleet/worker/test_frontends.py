@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ssl
 from typing import TYPE_CHECKING
 
 import pytest
 from starlette.responses import Response
 
+from blackstart.net.certificates import Authority
 from inference_fleet.roster.wire import Heartbeat, Registered
 from inference_fleet.worker.frontends import Answer, Frontends, Rotation, Unreachable, decoded
 
@@ -61,6 +64,43 @@ def test_no_answer_and_an_endless_one_are_unreachable(tmp_path: Path) -> None:
             double.beating.append(Response(b"x" * 100_000))
             with pytest.raises(Unreachable, match="longer than 65536"):
                 await frontends.post(double.url, PATH, BODY, bearer="x", within_s=TIMINGS.handshake_s)
+
+    asyncio.run(story())
+
+
+def test_a_frontend_that_is_not_believed_is_unreachable_and_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And `SSL_CERT_FILE` is whom to believe: with the right authority the same address answers."""
+    ours, other = Authority(tmp_path / "ours"), Authority(tmp_path / "other")
+    shown = ours.issue("frontend", hosts=["127.0.0.1"])
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(shown.cert, shown.key)
+
+    async def answers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            await reader.readuntil(b"{")
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+        writer.close()
+
+    async def asked(port: int, trusted: Path) -> str:
+        url = f"https://127.0.0.1:{port}"
+        monkeypatch.setenv("SSL_CERT_FILE", str(trusted))
+        async with Frontends.connect(Home(tmp_path, url).settings()) as frontends:
+            try:
+                answer = await frontends.post(url, PATH, BODY, bearer="s3cret", within_s=TIMINGS.handshake_s)
+            except Unreachable as error:
+                return str(error)
+            return str(answer.status)
+
+    async def story() -> None:
+        async with await asyncio.start_server(answers, "127.0.0.1", 0, ssl=context) as server:
+            port = server.sockets[0].getsockname()[1]
+            wrong = await asked(port, other.cert)
+            assert f"https://127.0.0.1:{port}{PATH}: its certificate is not believed: unable to get" in wrong
+            assert "try: SSL_CERT_FILE" in wrong
+            assert "s3cret" not in wrong
+            assert await asked(port, ours.cert) == "200", "the control"
 
     asyncio.run(story())
 
