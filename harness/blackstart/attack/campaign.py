@@ -8,6 +8,7 @@ import shutil
 import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,12 +16,13 @@ from typing import TYPE_CHECKING
 from filelock import FileLock, Timeout
 
 from blackstart.attack.judge import Result, Verdict, judge, not_green
+from blackstart.attack.running import Interrupted, Stop
 from blackstart.attack.scratch import Layout, copy_tree, layout_of, replace_file, tree_files
 from blackstart.attack.strays import clear_out
-from blackstart.attack.trial import Bench, Interrupted, Stop
+from blackstart.attack.trial import Bench
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from blackstart.attack.table import Mutation
 
@@ -29,6 +31,10 @@ _ROW_BASE_S = 60.0
 _ROW_MULTIPLE = 5.0
 _GREEN_BASE_S = 120.0
 _GREEN_PER_SPEC_S = 30.0
+_WORTH_WARMING = 4
+"""From so many rows a job on, a process to fork them from gives back what it costs."""
+_LONG_S = 2.0
+"""A row whose spec takes so long when green is begun early, so that all jobs end at about the same time."""
 _OWNER = "owner.lock"
 
 
@@ -45,9 +51,15 @@ def attack(
     *,
     root: Path,
     jobs: int | None = None,
+    cold: bool = False,
     tell: Callable[[Result], None] = lambda _: None,
+    remark: Callable[[str], None] = lambda _: None,
 ) -> list[Result]:
-    """Judges every row, telling each as it is known; results come back in the rows' order. Leaves nothing behind."""
+    """Judges every row, telling each as it is known; results come back in the rows' order. Leaves nothing behind.
+
+    Rows are forked from a process a job that has imported what is not under attack; `cold` starts each from nothing
+    instead. Where forking is not possible that happens by itself, and `remark` says why.
+    """
     layout = layout_of(root)
     workers = max(1, min(jobs or os.cpu_count() or 1, len(rows)))
     place = layout.root / ".attack"
@@ -57,7 +69,9 @@ def attack(
     stop = Stop()
     try:
         with FileLock(here / _OWNER):
-            return _campaign(rows, layout, here=here, workers=workers, tell=tell, stop=stop)
+            warm = not cold and len(rows) >= _WORTH_WARMING * workers
+            campaign = _Campaign(rows, layout, here=here, workers=workers, warm=warm, stop=stop)
+            return campaign.run(tell=tell, remark=remark)
     finally:
         stop.tell()
         clear_out(here)
@@ -65,71 +79,94 @@ def attack(
         _remove_if_empty(place)
 
 
-def _campaign(
-    rows: Sequence[Mutation],
-    layout: Layout,
-    *,
-    here: Path,
-    workers: int,
-    tell: Callable[[Result], None],
-    stop: Stop,
-) -> list[Result]:
-    files = tree_files(layout.root)
-    specs = sorted({row.spec for row in rows})
-    shares = [specs[number::workers] for number in range(workers)]
-    results: queue.SimpleQueue[Result | None] = queue.SimpleQueue()
-    todo: queue.SimpleQueue[Mutation] = queue.SimpleQueue()
-    green = Greens()
-    all_green = threading.Barrier(workers, action=lambda: _fill(todo, rows))
-    judged: dict[str, Result] = {}
+class _Campaign:
+    """The jobs of one attack: each prepares its own copy, waits until all have seen their share green, then takes rows."""
 
-    def work(number: int) -> None:
+    def __init__(
+        self, rows: Sequence[Mutation], layout: Layout, *, here: Path, workers: int, warm: bool, stop: Stop
+    ) -> None:
+        self._rows = rows
+        self._layout = layout
+        self._here = here
+        self._files = tree_files(layout.root)
+        specs = sorted({row.spec for row in rows})
+        self._shares = [specs[number::workers] for number in range(workers)]
+        self._warm = warm
+        self._stop = stop
+        self._green = Greens()
+        self._results: queue.SimpleQueue[Result | str | None] = queue.SimpleQueue()
+        self._todo: queue.SimpleQueue[Mutation] = queue.SimpleQueue()
+        self._all_green = threading.Barrier(workers, action=self._fill)
+
+    def run(self, *, tell: Callable[[Result], None], remark: Callable[[str], None]) -> list[Result]:
+        """All results, in the rows' order."""
+        judged: dict[str, Result] = {}
+        with ThreadPoolExecutor(len(self._shares), thread_name_prefix="attack") as pool:
+            futures = [pool.submit(self._work, number) for number in range(len(self._shares))]
+            try:
+                open_jobs = len(futures)
+                while open_jobs:
+                    result = self._results.get()
+                    if result is None:
+                        open_jobs -= 1
+                    elif isinstance(result, str):
+                        remark(result)
+                    else:
+                        judged[result.row.name] = result
+                        tell(result)
+            except BaseException:
+                self._give_up()
+                raise
+            for future in futures:
+                future.result()
+        return [judged[row.name] for row in self._rows]
+
+    def _work(self, number: int) -> None:
+        place = self._here / f"job-{number}"
+        bench = Bench(layout=self._layout, tree=place / "tree", side=place / "side")
         try:
-            bench = Bench(
-                layout=layout, tree=here / f"job-{number}" / "tree", side=here / f"job-{number}" / "side"
-            )
-            bench.prepare()
-            copy_tree(layout, files, bench.tree)
-            _see_green(shares[number], bench, green, stop=stop)
-            all_green.wait()
-            while not stop.told:
-                try:
-                    row = todo.get_nowait()
-                except queue.Empty:
-                    return
-                results.put(_one(row, bench, green, stop=stop))
+            with closing(bench):
+                self._prepare(bench, self._shares[number])
+                self._all_green.wait()
+                self._take_rows(bench)
         except (Interrupted, threading.BrokenBarrierError):
             return
         except BaseException:
-            all_green.abort()
-            stop.tell()
+            self._give_up()
             raise
         finally:
-            results.put(None)
+            self._results.put(None)
 
-    with ThreadPoolExecutor(workers, thread_name_prefix="attack") as pool:
-        futures = [pool.submit(work, number) for number in range(workers)]
-        try:
-            open_jobs = workers
-            while open_jobs:
-                result = results.get()
-                if result is None:
-                    open_jobs -= 1
-                    continue
-                judged[result.row.name] = result
-                tell(result)
-        except BaseException:
-            stop.tell()
-            all_green.abort()
-            raise
-        for future in futures:
-            future.result()
-    return [judged[row.name] for row in rows]
+    def _prepare(self, bench: Bench, specs: Sequence[str]) -> None:
+        """Warm before the specs are seen green: they and the rows then run under the same conditions."""
+        bench.prepare()
+        copy_tree(self._layout, self._files, bench.tree)
+        if self._warm and (
+            why := bench.warm_up(specs, within=_GREEN_BASE_S + _GREEN_PER_SPEC_S, stop=self._stop)
+        ):
+            self._results.put(f"{bench.side.parent.name} starts each row from nothing: {why}")
+        _see_green(specs, bench, self._green, stop=self._stop)
+
+    def _take_rows(self, bench: Bench) -> None:
+        while not self._stop.told:
+            try:
+                row = self._todo.get_nowait()
+            except queue.Empty:
+                return
+            self._results.put(_one(row, bench, self._green, stop=self._stop))
+
+    def _fill(self) -> None:
+        for row in in_order(self._rows, self._green.seconds):
+            self._todo.put(row)
+
+    def _give_up(self) -> None:
+        self._stop.tell()
+        self._all_green.abort()
 
 
-def _fill(todo: queue.SimpleQueue[Mutation], rows: Sequence[Mutation]) -> None:
-    for row in rows:
-        todo.put(row)
+def in_order(rows: Sequence[Mutation], seconds: Mapping[str, float]) -> list[Mutation]:
+    """Rows of long specs first, the longest at the head; all others stay as the tables have them."""
+    return sorted(rows, key=lambda row: -took if (took := seconds.get(row.spec, 0.0)) >= _LONG_S else 0.0)
 
 
 def _see_green(specs: Sequence[str], bench: Bench, green: Greens, *, stop: Stop) -> None:

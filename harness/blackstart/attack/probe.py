@@ -9,7 +9,9 @@ import importlib
 import json
 import os
 import sys
+import sysconfig
 import traceback
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -64,8 +66,10 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_sessionfinish(exitstatus: int) -> None:
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """The session came to its end by itself, with this code of the judged tree in it."""
+    if session.config.option.collectonly:
+        _tell(fact="foreign", **_foreign())
     _tell(fact="end", exitstatus=int(exitstatus), modules=_modules())
 
 
@@ -87,3 +91,30 @@ def _modules() -> dict[str, str]:
     names = os.environ.get("_BLACKSTART_ATTACK_PACKAGES", "").split(",")
     loaded = {name: getattr(sys.modules.get(name), "__file__", None) for name in names if name}
     return {name: file for name, file in loaded.items() if file}
+
+
+def _foreign() -> dict[str, list[str]]:
+    """What collecting imported that belongs to Python or to an installed package, in the order it was asked for.
+
+    Of these `rewritten` holds what pytest changed as it was imported. That is its own to import, row by row.
+    """
+    kinds: dict[str, list[str]] = {"names": [], "rewritten": []}
+    standard = tuple(f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "platstdlib"))
+    for name, module in list(sys.modules.items()):
+        spec = getattr(module, "__spec__", None)
+        if (
+            spec is None or spec.name != name or name.endswith("__main__")
+        ):  # a second name of another, or a program
+            continue
+        if not _is_installed(spec.origin or "", standard):
+            continue
+        kinds["rewritten" if type(spec.loader).__name__ == "AssertionRewritingHook" else "names"].append(name)
+    return kinds
+
+
+def _is_installed(origin: str, standard: tuple[str, ...]) -> bool:
+    if Path(origin).is_relative_to(Path.cwd()):  # the scratch copy, whatever lies in it
+        return False
+    if origin in {"built-in", "frozen"} or {"site-packages", "dist-packages"} & set(Path(origin).parts):
+        return True
+    return origin.startswith(standard)

@@ -29,6 +29,9 @@ def _add_arguments(parser: ArgumentParser) -> None:
         type=whole_number("--jobs", lowest=1, highest=_MOST_JOBS),
         help="scratch copies at work (default: one a core)",
     )
+    parser.add_argument(
+        "--cold", action="store_true", help="start each row from nothing instead of forking it (slower)"
+    )
     parser.add_argument("--json", action="store_true", help="one object instead of lines")
 
 
@@ -55,7 +58,14 @@ def _run(arguments: Namespace) -> int:
             if result.verdict is not Verdict.RED:
                 complain(f"attack: {result.row.name}: {result.reason}")
 
-    results = attack(rows, root=root, jobs=arguments.jobs, tell=tell)
+    results = attack(
+        rows,
+        root=root,
+        jobs=arguments.jobs,
+        cold=arguments.cold,
+        tell=tell,
+        remark=lambda text: complain(f"attack: {text}"),
+    )
     counts = {verdict: sum(result.verdict is verdict for result in results) for verdict in Verdict}
     if arguments.json:
         say(json.dumps({"rows": [result.data() for result in results], **_totals(counts, len(results))}))

@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from blackstart.attack import Result, Verdict, attack
+from blackstart.attack.campaign import in_order
 from blackstart.cluster.waiting import eventually
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ replace = '''True'''
 spec = "specs/test_guard.py::{spec}"
 text = "an empty owner holds nothing"
 """
-SOON = 30.0
+SOON = 120.0
 
 
 def verdicts(results: list[Result]) -> dict[str, tuple[Verdict, str]]:
@@ -91,9 +92,13 @@ def command(project: Path, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def table(project: Path, *, spec: str) -> None:
+def table(project: Path, *, spec: str, rows: int = 1) -> None:
     (project / "specs" / "mutations").mkdir()
-    (project / "specs" / "mutations" / "guard.toml").write_text(TABLE.format(spec=spec))
+    text = "".join(
+        TABLE.format(spec=spec).replace("always-true", f"always-true-{number}" if number else "always-true")
+        for number in range(rows)
+    )
+    (project / "specs" / "mutations" / "guard.toml").write_text(text)
 
 
 def test_the_command_prints_a_line_a_row_and_exits_by_what_was_found(project: Path) -> None:
@@ -118,17 +123,21 @@ def test_the_command_prints_a_line_a_row_and_exits_by_what_was_found(project: Pa
         assert wrong.returncode == 2
 
 
+@pytest.mark.parametrize("rows", [1, 4], ids=["started", "forked"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
-def test_an_interrupted_attack_leaves_no_process_and_no_file(project: Path, number: signal.Signals) -> None:
+def test_an_interrupted_attack_leaves_no_process_and_no_file(
+    project: Path, number: signal.Signals, rows: int
+) -> None:
     with (project / "specs" / "test_guard.py").open("a") as file:
-        file.write("\nimport time\ndef test_takes_long():\n    time.sleep(600)\n")
-    table(project, spec="test_takes_long")
-    attacking = command(project)
-    descendants = psutil.Process(attacking.pid).children
-    eventually(
-        lambda: any("pytest" in child.cmdline() for child in descendants(recursive=True)), True, within=SOON
-    )
-    running = descendants(recursive=True)
+        file.write(
+            "\nimport pathlib, time\ndef test_takes_long():\n"
+            "    pathlib.Path(os.environ['ELSEWHERE'], 'begun').touch()\n    time.sleep(600)\n"
+        )
+    table(project, spec="test_takes_long", rows=rows)
+    attacking = command(project, "--jobs", "1")
+    eventually((project / "src" / "begun").exists, True, within=SOON)
+    running = psutil.Process(attacking.pid).children(recursive=True)
+    assert len(running) == (1 if rows == 1 else 2), "a forked row has its parent beside it"
 
     attacking.send_signal(number)
     attacking.communicate(timeout=SOON)
@@ -136,3 +145,40 @@ def test_an_interrupted_attack_leaves_no_process_and_no_file(project: Path, numb
     assert attacking.returncode == 130
     assert not (project / ".attack").exists()
     eventually(lambda: [child for child in running if child.is_running()], [], within=SOON)
+
+
+@pytest.mark.parametrize(
+    ("cold", "program"), [(False, "blackstart_attack_parent"), (True, "pytest")], ids=["warm", "cold"]
+)
+def test_rows_are_forked_where_there_are_some_and_never_when_told_so(
+    project: Path, row: Any, *, cold: bool, program: str
+) -> None:
+    with (project / "specs" / "test_guard.py").open("a") as file:
+        file.write(
+            "\ndef test_tells_its_program():\n    with open('/proc/self/cmdline') as read,"
+            " open(os.environ['ELSEWHERE'] + '/programs', 'a') as told:\n"
+            "        told.write(read.read().split(chr(0))[2] + chr(10))\n"
+            "    assert guard.is_held('') is False, 'an empty owner holds nothing'\n"
+        )
+    rows = [row(f"row-{number}", spec="test_tells_its_program") for number in range(4)]
+    assert {result.verdict for result in attack(rows, root=project, jobs=1, cold=cold)} == {Verdict.RED}
+    assert (project / "src" / "programs").read_text().split() == [program] * 5, "seen green, then four rows"
+
+
+def test_rows_that_cannot_be_forked_are_started_and_it_is_said_why(project: Path, row: Any) -> None:
+    rows = [row(f"row-{number}", spec="test_nobody_holds_it") for number in range(4)]
+    (project / "conftest.py").write_text(
+        "def pytest_collection_finish(session):\n"
+        "    if session.config.option.collectonly: import os; os._exit(3)\n"
+    )
+    remarks: list[str] = []
+    results = attack(rows, root=project, jobs=1, remark=remarks.append)
+    assert [result.verdict for result in results] == [Verdict.RED] * 4
+    assert [remark.partition(":")[0] for remark in remarks] == ["job-0 starts each row from nothing"]
+
+
+def test_rows_of_long_specs_come_first_and_the_others_stay_as_the_tables_have_them(row: Any) -> None:
+    rows = [row(name, spec=f"test_{name}") for name in ("short", "long", "unknown", "longest", "tiny")]
+    seconds = {rows[0].spec: 1.9, rows[1].spec: 3.0, rows[3].spec: 9.0, rows[4].spec: 0.1}
+    names = [one.name for one in in_order(rows, seconds)]
+    assert names == ["longest", "long", "short", "unknown", "tiny"]
