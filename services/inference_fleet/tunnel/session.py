@@ -187,7 +187,6 @@ class Session:
             group.create_task(self._fenced(part), name=f"tunnel {self.name} {name}")
             for name, part in parts.items()
         ]
-        self._mux.ping(time.monotonic())  # how far the peer is: before any data stands in the way
         writer = self._begin_writing(group)
         await self._over.wait()
         for task in tasks:
@@ -395,4 +394,5 @@ class Session:
     def _adopt(self, stream_id: int) -> Stream:
         stream = self._streams[stream_id] = Stream(self, stream_id, asyncio.get_running_loop())
         self._empty.clear()
+        self._guarded(self._mux.measure, time.monotonic())  # before any data stands in the way
         return stream

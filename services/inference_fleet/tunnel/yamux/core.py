@@ -62,10 +62,7 @@ class Mux:
     def __init__(
         self, *, client: bool, limits: Limits | None = None, accepting: bool = True, local_s: float = 0.0
     ) -> None:
-        """Both sides start with 256 KiB windows and no streams; a side that accepts none resets every open.
-
-        Windows grow (see `windows`) on links whose round trip is `local_s` or more.
-        """
+        """A side that accepts no streams resets every open; windows grow where a round trip takes `local_s` or more."""
         self._accepting = accepting
         self._limits = limits or Limits()
         self._streams: dict[int, StreamState] = {}
@@ -193,6 +190,11 @@ class Mux:
     def ping(self, now: float, *, quiet: bool = True) -> None:
         """Ask for an answer; it comes as `PingAnswered`. `quiet`: nothing was heard for a while."""
         self._control(PING, SYN, 0, self._trips.ask(now, quiet=quiet))
+
+    def measure(self, now: float) -> None:
+        """Ask how far the peer is, unless that is known or being asked."""
+        if self._trips.shortest_s is None and not self._trips:
+            self.ping(now)
 
     def go_away(self, code: int = GO_AWAY_NORMAL) -> None:
         """Take no new streams; running ones finish (code 0). Said once."""
