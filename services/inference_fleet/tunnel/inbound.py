@@ -67,7 +67,8 @@ class Inbound:
                 length = min(end - at, mux.payload_due)
                 stream = self._streams.get(mux.payload_stream)
                 if stream is not None:
-                    stream.deliver(opened(message[at : at + length], turned(key, at)))
+                    data = message[at : at + length]
+                    stream.deliver(opened(data, turned(key, at)) if key else data)
                 at += length
                 if host.is_over():
                     return
@@ -90,7 +91,7 @@ class Inbound:
         """However many frames a message holds, everybody else of the loop has turns in between."""
         for at in range(0, len(message), _TURN_BYTES):
             self.feed(memoryview(message)[at : at + _TURN_BYTES], b"")
-            await asyncio.sleep(0)  # behind the last too: a carrier that has another at hand does not wait for it
+            await asyncio.sleep(0)  # behind the last too: a carrier with more at hand does not wait
 
     # ---- Receiver
 

