@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 from inference_fleet.settings import FrontendSettings, SettingsError
 from inference_fleet.settings.commands import Arguments, complain
+from inference_fleet.settings.loading import kept_for_life
 from inference_fleet.telemetry.logs import configure_logs
 
 FAILED = 1
@@ -35,8 +36,9 @@ def main(argv: list[str] | None = None) -> int:
 
 def _run(settings: FrontendSettings) -> int:
     # Wrong settings are told before these, which take most of a start.
-    from inference_fleet.frontend.server import serve  # noqa: PLC0415
-    from inference_fleet.store import DatabaseRefused, DatabaseTooOld, StoreError  # noqa: PLC0415
+    with kept_for_life():
+        from inference_fleet.frontend.server import serve  # noqa: PLC0415
+        from inference_fleet.store import DatabaseRefused, DatabaseTooOld, StoreError  # noqa: PLC0415
 
     try:
         return asyncio.run(serve(settings))

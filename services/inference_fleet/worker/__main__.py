@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from inference_fleet.settings import SettingsError, WorkerSettings
 from inference_fleet.settings.commands import Arguments, complain
+from inference_fleet.settings.loading import kept_for_life
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,7 +33,8 @@ def main(argv: list[str] | None = None, *, environ: Mapping[str, str] = os.envir
         from inference_fleet.worker.healthcheck import healthcheck  # noqa: PLC0415 - a probe runs often, alone
 
         return healthcheck(settings)
-    from inference_fleet.worker.starting import BadStart, start  # noqa: PLC0415 - a healthcheck needs none of it
+    with kept_for_life():
+        from inference_fleet.worker.starting import BadStart, start  # noqa: PLC0415 - a healthcheck needs none of it
 
     try:
         return start(settings)

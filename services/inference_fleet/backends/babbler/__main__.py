@@ -10,6 +10,7 @@ from pathlib import Path
 from inference_fleet.backends.babbler.model import corpus, load
 from inference_fleet.backends.lifeline import end_with
 from inference_fleet.settings.commands import Arguments
+from inference_fleet.settings.loading import kept_for_life
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -24,7 +25,8 @@ def main(argv: list[str] | None = None) -> int:
         return 0 if result.better else 1
     if options.parent_pid is not None:
         end_with(options.parent_pid)
-    from inference_fleet.backends.babbler.service import serve  # noqa: PLC0415 - evaluating needs no server
+    with kept_for_life():
+        from inference_fleet.backends.babbler.service import serve  # noqa: PLC0415 - evaluating needs no server
 
     return serve(
         load(corpus(), options.data_dir),

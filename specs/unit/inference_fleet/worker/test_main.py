@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import subprocess
@@ -23,10 +24,17 @@ from inference_fleet.worker.children import Child
 from .doubles import NODE, TIMINGS, TOKEN, Frontend, Home, error, frontend, stopped, until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
 COMMAND = [sys.executable, "-m", "inference_fleet.worker"]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_stays_frozen() -> Iterator[None]:
+    """A `main` that is called here loads into this process, which has a life after it."""
+    yield
+    gc.unfreeze()
 
 
 def environ(home: Home, **extra: str) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -17,9 +18,17 @@ from inference_fleet.settings import Timings
 from inference_fleet.settings.loopback import LOOPBACK
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 TIMINGS = Timings.drill()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_stays_frozen() -> Iterator[None]:
+    """A `main` that is called here loads into this process, which has a life after it."""
+    yield
+    gc.unfreeze()
 
 
 def test_it_serves_on_loopback_and_exits_with_0_on_sigterm(tmp_path: Path) -> None:
