@@ -180,6 +180,36 @@ class TwoEnds(RuleBasedStateMachine):
         end.other.deliver(length, self.now)
         _FIRED["pass_on"] += 1
 
+    @precondition(some)
+    @rule(side=_SIDES, number=_PICK)
+    def pour(self, side: str, number: int) -> None:
+        """A reader keeps up for some round trips, which is what makes a window grow."""
+        found = self.choose(
+            side,
+            number,
+            lambda end, s: (
+                s not in end.finished
+                and end.written[s] < 1_000_000
+                and end.other.mux.alive(s)
+                and s not in end.other.unaccepted
+            ),
+        )
+        if found is None or number % 2:
+            return
+        end, stream = found
+        other = end.other
+        end.write(stream, 12 * INITIAL_WINDOW)
+        for _ in range(12):
+            end.transmit()
+            self.now += _STEP_S
+            other.deliver(len(end.wire), self.now)
+            length = other.received[stream] - other.consumed[stream]
+            other.consumed[stream] += length
+            other.mux.consumed(stream, length, self.now)
+            other.transmit()
+            end.deliver(len(other.wire), self.now)
+        _FIRED["pour"] += 1
+
     # ---- what must hold
 
     @invariant()
@@ -252,7 +282,7 @@ class TwoEnds(RuleBasedStateMachine):
 
 
 _RULES = frozenset(
-    {"grown", "open", "open refused", "accept", "write", "consume", "half_close", "reset", "ping"}
+    {"grown", "pour", "open", "open refused", "accept", "write", "consume", "half_close", "reset", "ping"}
 ) | {
     "go_away",
     "transmit",

@@ -17,6 +17,7 @@ from inference_fleet.tunnel.yamux.wire import (
     RST,
     SYN,
     WINDOW,
+    Header,
     pack,
     unpack,
 )
@@ -169,10 +170,10 @@ def test_a_window_that_is_used_little_gives_back_and_takes_nothing_back_on_the_w
 # ---- in the core
 
 
-def _headers(mux: Mux) -> list[tuple[int, int, int, int]]:
+def _headers(mux: Mux) -> list[Header]:
     found = []
     while (outgoing := mux.next_outgoing()) is not None:
-        found.append(tuple(unpack(outgoing.header)))
+        found.append(unpack(outgoing.header))
     return found
 
 
