@@ -79,6 +79,9 @@ class Bench:
     summary: str
     rows: tuple[str, ...]
     plan: Callable[[Stage, Measures, Options], Plan]
+    rounds: int = 7
+    crowds: int = 0
+    """Processes of many tunnels for each stand; one where the row `memory` is asked for."""
 
     def main(self, argv: Sequence[str] | None = None) -> int:
         """Run it; the exit code."""
@@ -99,7 +102,12 @@ class Bench:
         add = parser.add_argument
         add("--check", action="store_true", help="exit 1 when a floor is missed")
         add("--json", action="store_true", help="one JSON object on stdout")
-        add("--rounds", default="7", metavar="N", help="how often each row is run (default: 7)")
+        add(
+            "--rounds",
+            default=str(self.rounds),
+            metavar="N",
+            help=f"how often each row is run (default: {self.rounds})",
+        )
         add("--size-mib", default="128", metavar="N", help="MiB of one transfer (default: 128)")
         add("--rows", default="all", metavar="NAME,...", help=f"of {', '.join(self.rows)} (default: all)")
         add("--carrier", default="all", metavar="NAME,...", help="takeover, asgi (default: both)")
@@ -157,7 +165,9 @@ class Bench:
         self, rehearsal: Rehearsal, options: Options, sheet: Sheet, settings: dict[str, object]
     ) -> None:
         try:
-            with Stage(rehearsal, options.stands, memory="memory" in options.rows) as stage:
+            with Stage(
+                rehearsal, options.stands, crowds=self.crowds or int("memory" in options.rows)
+            ) as stage:
                 plan = self.plan(stage, Measures(stage, sheet, options.sizes), options)
                 settings |= {
                     "event loop": stage.loop(),

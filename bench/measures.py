@@ -135,6 +135,38 @@ class Measures:
             held = sizes.tunnels * sizes.held_each
             add(stand.name, f"stream-memory-{side}", (streams[side] - tunnels[side]) / held / _KB)
 
+    def idle(self, stand: Stand, *, crowds: int, key: str) -> None:
+        """What thousands of idle tunnels add to a side each, and how long a chat takes on the replica that holds them."""
+        stage, sizes = self._stage, self._sizes
+        within = stage.patience_s
+        frontend, crowd = stage.control("memory", stand), [stage.crowd(stand, at) for at in range(crowds)]
+        before = [_settled(frontend, each, within=within) for each in crowd]
+        nodes: list[str] = []
+        for begun in range(0, sizes.idle_tunnels, sizes.tunnels):
+            nodes += crowd[begun // sizes.tunnels % crowds].call(
+                "dial", patience_s=within, count=sizes.tunnels
+            )
+        after = [_settled(frontend, each, within=within) for each in crowd]
+        standing = sum(each.call("standing", patience_s=within)["tunnels"] for each in crowd)
+        if standing != len(nodes):
+            raise NothingSeen(f"{stand.name} idle: of {len(nodes)} tunnels only {standing} stand")
+        added = {
+            "frontend": after[-1]["frontend"] - before[0]["frontend"],
+            "worker": sum(
+                late["worker"] - early["worker"] for late, early in zip(after, before, strict=True)
+            ),
+        }
+        add = self._sheet.add
+        add(stand.name, "idle-tunnels", standing)
+        for side, size in added.items():
+            add(stand.name, f"tunnel-memory-{side}", size / standing / _KB)
+        some = nodes[:: max(1, len(nodes) // sizes.tunnels)]
+        frontend.call("hold", patience_s=within, nodes=some, each=1, port=stage.raw().port)
+        seen = self._load(
+            "web_probe", port=stage.idle_port(stand), model=stand.model, key=key, count=sizes.probes
+        )
+        add(stand.name, "idle-chat", statistics.median(seen) * 1000)
+
     def _add_transfer(self, subject: str, figure: str, seen: Mapping[str, float], cpu: _CpuOf) -> None:
         size = self._sizes.bulk
         self._sheet.add(subject, figure, size / (seen["ended"] - seen["began"]) / 1e6)

@@ -41,6 +41,8 @@ UNITS: Final = {
     "http-small": "ms",
     "http-small-direct": "ms",
     "http-added": "ms",
+    "idle-tunnels": "",
+    "idle-chat": "ms",
 }
 """Units of figures that are no ratios."""
 

@@ -22,6 +22,7 @@ class Sizes:
     | `streams`   | new streams of one measurement, `at_once` at a time                              |
     | `tunnels`   | idle tunnels that one round adds                                                 |
     | `held_each` | idle streams that one round adds to each of those tunnels                        |
+    | `idle_tunnels` | idle tunnels on one replica (`bench.idle`)                                    |
     """
 
     bulk: int
@@ -31,6 +32,7 @@ class Sizes:
     at_once: int
     tunnels: int
     held_each: int
+    idle_tunnels: int
 
     def __str__(self) -> str:
         """For the head of a report."""
@@ -52,4 +54,5 @@ def sizes_of(size_mib: int) -> Sizes:
         at_once=16,
         tunnels=100 if whole else 20,
         held_each=10,
+        idle_tunnels=5000 if whole else 100,
     )

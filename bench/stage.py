@@ -53,7 +53,8 @@ class Path:
 class Stage:
     """The processes of one bench; a context manager that starts them and ends every one."""
 
-    def __init__(self, rehearsal: Rehearsal, stands: Sequence[Stand], *, memory: bool = False) -> None:
+    def __init__(self, rehearsal: Rehearsal, stands: Sequence[Stand], *, crowds: int = 0) -> None:
+        """`crowds`: processes of many idle tunnels for each stand, and a replica of its own that holds them."""
         self.stands = tuple(stands)
         self.secrets = Secrets()
         self._stack = ExitStack()
@@ -72,7 +73,7 @@ class Stage:
         secure = any(stand.wire == "tls" for stand in stands)
         self._certificate = make_certificate(folder / "certificate") if secure else None
         self.cluster = Cluster(
-            Topology(groups=tuple(self._groups(options, memory=memory)), budgets=self._budgets()),
+            Topology(groups=tuple(self._groups(options, crowds=crowds)), budgets=self._budgets()),
             run=rehearsal.run,
             spawner=rehearsal.spawner,
             journal=rehearsal.journal,
@@ -116,9 +117,9 @@ class Stage:
         node = self._replica(group, stand)
         return Remote(node.name, node.place.ports[CONTROL])
 
-    def crowd(self, stand: Stand) -> Remote:
-        """The many workers of a stand."""
-        node = self.cluster.node("crowd", self.stands.index(stand))
+    def crowd(self, stand: Stand, number: int = 0) -> Remote:
+        """The many workers of a stand, or one of the processes they are."""
+        node = self.cluster.node("crowd", self.stands.index(stand) + number * len(self.stands))
         return Remote(node.name, node.port)
 
     def path(self, stand: Stand, *, relayed: bool) -> Path:
@@ -140,6 +141,10 @@ class Stage:
         """The production listener of the same replica, for HTTP."""
         node = self._replica("relay" if relayed else "owner", stand)
         return replace(self.path(stand, relayed=relayed), port=node.port)
+
+    def idle_port(self, stand: Stand) -> int:
+        """Where the replica of the idle tunnels takes HTTP; it relays to the owner."""
+        return self._replica("memory", stand).port
 
     def raw(self) -> Path:
         """Straight to a backend, the first control."""
@@ -230,7 +235,7 @@ class Stage:
         return self.cluster.node(group, self._carriers.index(stand.carrier))
 
     def _dials(self, group: str, index: int) -> str:
-        stand = self.stands[index]
+        stand = self.stands[index % len(self.stands)]
         place = self._replica(group, stand).place
         scheme = "https" if stand.wire == "tls" else "http"
         return f"{scheme}://{place.host}:{tunnel_port(place, stand)}"
@@ -239,7 +244,7 @@ class Stage:
         timings = self.timings
         return {"ready": timings.start_s + timings.backend_start_s, "death": timings.shutdown_s}
 
-    def _groups(self, options: FleetOptions, *, memory: bool) -> list[Group]:
+    def _groups(self, options: FleetOptions, *, crowds: int) -> list[Group]:
         certificate = self._certificate
 
         def replicas(name: str, after: tuple[str, ...] = ()) -> Group:
@@ -276,12 +281,12 @@ class Stage:
         ]
         if certificate is not None:
             groups.append(Group(service=SecureService(certificate=certificate)))
-        if memory:
-            crowds = CrowdService(
+        if crowds:
+            crowd = CrowdService(
                 options,
                 self.secrets,
                 dials=lambda index: self._dials("memory", index),
                 certificate=certificate,
             )
-            groups += [replicas("memory"), Group(service=crowds, count=len(self.stands))]
+            groups += [replicas("memory"), Group(service=crowd, count=crowds * len(self.stands))]
         return groups

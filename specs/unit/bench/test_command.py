@@ -7,6 +7,7 @@ import pytest
 from bench.command import _verdict
 from bench.floors import judge
 from bench.http import BENCH as HTTP
+from bench.idle import BENCH as IDLE
 from bench.tunnel import BENCH as TUNNEL
 from blackstart.core.commands import ExitCode
 
@@ -25,7 +26,7 @@ from blackstart.core.commands import ExitCode
 def test_an_option_that_cannot_be_meant_is_told_in_one_line(
     argv: list[str], told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for bench in (TUNNEL, HTTP):
+    for bench in (TUNNEL, HTTP, IDLE):
         assert bench.main(argv) == ExitCode.BAD_INPUT
         assert capsys.readouterr().err.startswith(f"blackstart: {told}")
 
