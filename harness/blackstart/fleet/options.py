@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from inference_fleet.settings import Timings
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
 _MOST_NODES = 64
+_MOST_COMMANDS = 2
 _PRESETS = ("drill", "production")
 
 
@@ -36,6 +37,7 @@ class FleetOptions:
     | `spread`            | worker N dials frontend N modulo frontends itself; else all dial the balancer       |
     | `own_postgres`      | a server of this fleet's own, which a spec may hurt                                 |
     | `tokens_per_second` | the pace of every model; None: as fast as it goes                                   |
+    | `commands`          | by name, the command of a model that every worker serves beside its own; two at most |
     | `advertise`         | false: replicas are present but not dialable                                        |
     | `peer_links`        | each of two replicas is dialled by the other through a link that can be cut         |
     | `tls`               | replicas speak TLS, to workers and to each other; only with `spread`                 |
@@ -51,6 +53,7 @@ class FleetOptions:
     spread: bool = False
     own_postgres: bool = False
     tokens_per_second: float | None = None
+    commands: Mapping[str, Sequence[str]] = field(default_factory=dict)
     advertise: bool = True
     peer_links: bool = False
     tls: bool = False
@@ -72,6 +75,13 @@ class FleetOptions:
             raise OptionError("preset", self.preset, "no such preset", " or ".join(_PRESETS))
         if self.tokens_per_second is not None and not self.tokens_per_second > 0:
             raise OptionError("tokens_per_second", self.tokens_per_second, "must be above 0", "20")
+        if len(self.commands) > _MOST_COMMANDS:
+            raise OptionError(
+                "commands",
+                ", ".join(self.commands),
+                "a worker has no ports for so many",
+                f"{_MOST_COMMANDS} at most",
+            )
         if self.peer_links:
             self._require_a_pair()
         if self.tls and (self.peer_links or not self.spread):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 import sys
 from dataclasses import dataclass, field
@@ -132,7 +133,7 @@ class WorkerService(Service):
 
 
 def write_models(place: Place, folder: Path, options: FleetOptions) -> Path:
-    """The worker's `MODELS_DIR`: one babbler named after its index, at the fleet's pace. Agents have none."""
+    """The worker's `MODELS_DIR`: a babbler named after its index, at the fleet's pace, and the fleet's `commands`. Agents have none."""
     folder.mkdir(parents=True, exist_ok=True)
     if place.name.startswith("worker-"):
         model = folder / model_of(place.index)
@@ -141,6 +142,11 @@ def write_models(place: Place, folder: Path, options: FleetOptions) -> Path:
         if options.tokens_per_second is not None:
             lines.append(f"tokens_per_second = {options.tokens_per_second}")
         (model / "model.toml").write_text("\n".join(lines) + "\n")
+        for name, command in options.commands.items():
+            more = folder / name
+            more.mkdir(exist_ok=True)
+            quoted = json.dumps(list(command), ensure_ascii=False)  # an array of strings is the same in TOML
+            (more / "model.toml").write_text(f'backend = "command"\ncommand = {quoted}\n')
     return folder
 
 

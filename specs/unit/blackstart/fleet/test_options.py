@@ -34,6 +34,10 @@ def test_single_timings_are_overridden_over_the_preset() -> None:
         ({"env": {"worker-9": {}}}, "node=worker-9: is not in this fleet; try: one of frontend-0"),
         ({"peer_links": True, "frontends": 3}, "peer_links=True: with 3 frontends a cut .* try: frontends=2"),
         ({"peer_links": True, "advertise": False}, "peer_links=True: nobody dials .* try: advertise=True"),
+        (
+            {"commands": dict.fromkeys("abc", ("true",))},
+            "commands=a, b, c: a worker has no ports .* try: 2 at most",
+        ),
         ({"faketime": frozenset({"frontend-2"})}, "node=frontend-2: is not in this fleet"),
     ],
 )

@@ -18,6 +18,7 @@ from blackstart.fleet.services import (
     topology_of,
     write_models,
 )
+from inference_fleet.backends.manifest import Backend, read_manifest
 from inference_fleet.settings import FrontendSettings, Timings, WorkerSettings
 
 URL = "postgresql://postgres:pw@127.0.0.1:5555/fleet"
@@ -128,6 +129,19 @@ def test_worker_n_serves_the_model_named_after_it_at_the_fleets_pace_and_an_agen
     assert (
         folder / "babbler-2" / "model.toml"
     ).read_text() == 'backend = "babbler"\ntokens_per_second = 12.5\n'
+    assert list(write_models(_place("agent-0", 1, 2), tmp_path / "a", options).iterdir()) == []
+
+
+def test_each_worker_serves_the_fleets_commands_beside_its_own_model_as_they_were_given(
+    tmp_path: Path,
+) -> None:
+    command = ("{python}", "-c", 'print("ä\\n")', "--port", "{port}")
+    options = FleetOptions(commands={"weights": command})
+    for place in (_place("worker-0", 1, 2), _place("worker-1", 3, 4)):
+        folder = write_models(place, tmp_path / place.name, options)
+        assert {path.name for path in folder.iterdir()} == {f"babbler-{place.index}", "weights"}
+        manifest = read_manifest(folder / "weights")
+        assert (manifest.backend, tuple(manifest.command)) == (Backend.COMMAND, command)
     assert list(write_models(_place("agent-0", 1, 2), tmp_path / "a", options).iterdir()) == []
 
 
