@@ -1,13 +1,12 @@
 """asyncio tasks a replica or a worker is left with when a spec ends: back to its idle baseline, or the spec leaked them.
 
 The baseline is what the process runs with nothing under way. A tunnel or a peer link that came meanwhile has tasks of
-its own, so the figure is compared as: baseline, plus what each tunnel and link more than before is owed, less what a
-replica's tunnels that are gone had. Work that is just ending is given the fleet's own time to end.
+its own, so the figure is compared as: baseline, plus what each tunnel and link more than before is owed. Work that is just
+ending is given the fleet's own time to end.
 """
 
 from __future__ import annotations
 
-import math
 import time
 from typing import TYPE_CHECKING
 
@@ -61,7 +60,7 @@ def over(before: Mapping[Any, Any], after: Mapping[Any, Any]) -> list[str]:
         if not alike:
             continue
         base = before.get(name) or min(alike, key=lambda figures: float(figures["tasks"]))
-        more_tunnels = max(_fewest_tunnels(name), now["tunnels"] - base["tunnels"])
+        more_tunnels = max(0.0, now["tunnels"] - base["tunnels"])
         more_links = max(0.0, now["peers"] - base["peers"])
         allowed = base["tasks"] + more_tunnels * TASKS_A_TUNNEL + more_links * TASKS_A_PEER_LINK
         if now["tasks"] > allowed:
@@ -69,11 +68,6 @@ def over(before: Mapping[Any, Any], after: Mapping[Any, Any]) -> list[str]:
                 f"{name}: {now['tasks']:g} tasks, {base['tasks']:g} when idle, {allowed:g} with its tunnels and links"
             )
     return told
-
-
-def _fewest_tunnels(name: str) -> float:
-    """A replica gives the tasks of a tunnel back that it has no more; a worker without one is dialling, with tasks for that."""
-    return -math.inf if _kind(name) == "frontend" else 0.0
 
 
 def _look(fleet: Fleet) -> dict[str, dict[str, float]]:

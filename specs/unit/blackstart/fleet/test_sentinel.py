@@ -37,16 +37,6 @@ def test_a_tunnel_that_came_meanwhile_accounts_for_its_own_tasks_and_no_more() -
     assert len(over(IDLE, _after(21 + TASKS_A_TUNNEL, tunnels=2))) == 1
 
 
-def test_a_tunnel_that_went_meanwhile_took_its_tasks_along_and_hides_none() -> None:
-    assert over(IDLE, _after(20 - TASKS_A_TUNNEL, tunnels=0)) == []
-    assert over(IDLE, _after(21 - TASKS_A_TUNNEL, tunnels=0)) == [
-        "frontend-0.1: 17 tasks, 20 when idle, 16 with its tunnels and links"
-    ]
-    # the control: a worker that has lost its tunnel dials, and is not told for that
-    before = {"worker-0.1": {"tasks": 9.0, "tunnels": 1.0, "peers": 0.0}}
-    assert over(before, _after(9, tunnels=0, name="worker-0.1")) == []
-
-
 def test_a_link_to_a_peer_accounts_for_its_own_tasks_and_no_more() -> None:
     assert over(IDLE, _after(20 + TASKS_A_PEER_LINK, peers=1)) == []
     assert len(over(IDLE, _after(21 + TASKS_A_PEER_LINK, peers=1))) == 1
