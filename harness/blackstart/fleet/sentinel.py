@@ -60,6 +60,7 @@ def over(before: Mapping[Any, Any], after: Mapping[Any, Any]) -> list[str]:
         if not alike:
             continue
         base = before.get(name) or min(alike, key=lambda figures: float(figures["tasks"]))
+        # never below the baseline: a replica that lost a tunnel has been seen with two tasks that no gauge accounts for
         more_tunnels = max(0.0, now["tunnels"] - base["tunnels"])
         more_links = max(0.0, now["peers"] - base["peers"])
         allowed = base["tasks"] + more_tunnels * TASKS_A_TUNNEL + more_links * TASKS_A_PEER_LINK
