@@ -80,7 +80,7 @@ def test_peers_are_believed_on_the_given_authoritys_word_alone_and_always_by_nam
     authority: Authority,
 ) -> None:
     context = peer_trust(settings(None, None, authority.cert)).context
-    assert context.cert_store_stats()["x509_ca"] == 1
+    assert context.cert_store_stats()["x509_ca"] == 1, "others are believed beside it"
     for each in (context, peer_trust(settings(None, None)).context):
         assert each.verify_mode is ssl.CERT_REQUIRED
         assert each.check_hostname
