@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from inference_fleet.cluster import Owner
     from inference_fleet.route import SharedClock
     from inference_fleet.settings import Deadline, Timings
+    from inference_fleet.tunnel import Notices
 
 SUBPROTOCOL = "blackstart.peer.v1"
 PATH = "/api/cluster/peer"
@@ -28,9 +29,16 @@ class PeerDialer:
     """The `PeerDial` of a real replica."""
 
     def __init__(
-        self, *, tokens: PeerTokens, clock: SharedClock, timings: Timings, trust: PeerTrust | None = None
+        self,
+        *,
+        tokens: PeerTokens,
+        clock: SharedClock,
+        timings: Timings,
+        trust: PeerTrust | None = None,
+        notices: Notices | None = None,
     ) -> None:
-        """Without `trust` the system's authorities are believed."""
+        """Without `trust` the system's authorities are believed. `notices` is told by every link that is made."""
+        self._notices = notices
         self._trust = trust or PeerTrust()
         self._tokens = tokens
         self._clock = clock
@@ -54,5 +62,11 @@ class PeerDialer:
                 server_name=self._trust.server_name,
                 remedy=_REMEDY,
             )
-            return Session(carrier, client=True, timings=self._timings, name=f"to peer {owner.instance_id}")
+            return Session(
+                carrier,
+                client=True,
+                timings=self._timings,
+                name=f"to peer {owner.instance_id}",
+                notices=self._notices,
+            )
         raise refused

@@ -24,7 +24,7 @@ from inference_fleet.settings.frontend import announced
 from inference_fleet.store import Database, DatabaseUnavailable, migrate
 from inference_fleet.telemetry.lag import sample_loop_lag
 from inference_fleet.telemetry.metrics import Metrics
-from inference_fleet.tunnel import REFUSALS
+from inference_fleet.tunnel import REFUSALS, counted
 from inference_fleet.upkeep import HealthMonitor, Reaper
 
 if TYPE_CHECKING:
@@ -88,7 +88,13 @@ class Replica:
         )
         self.peers = PeerLinks(
             instance_id=settings.instance_id,
-            dial=PeerDialer(tokens=self.tokens, clock=self.clock, timings=timings, trust=trust),
+            dial=PeerDialer(
+                tokens=self.tokens,
+                clock=self.clock,
+                timings=timings,
+                trust=trust,
+                notices=counted(self.metrics),
+            ),
             timings=timings,
         )
         self.peer_server = PeerServer(table=self.table, timings=timings, metrics=self.metrics)
