@@ -4,12 +4,12 @@ What bulk is here: the answer of a model process that sends its weights from a f
 in the journal as marks and in the log of every process. Each spec needs the disk of its weights and of its logs; room
 for two of them is asked for before anything is started.
 
-| bound                                              | is  | seen twice, direct and relayed, on two cores that others kept busy |
-|----------------------------------------------------|-----|--------------------------------------------------------------------|
-| worst small request, part of the transfer's window | 0.5 | 0.10, 0.12; 0.03, 0.03                                             |
-| the same, times the worst beside nothing moved     | 30  | 1.3, 5.6; 1.7, 2.8                                                 |
-| the transfer's window, times that of nothing moved | 8   | 16, 53 against the longest of nothing; 92, 181 against its median  |
-| relayed over direct                                | 8   | 0.4, when others had more of the machine at first; 2.1             |
+| bound                                              | is  | seen in ten runs, direct and relayed, on two busy cores |
+|----------------------------------------------------|-----|---------------------------------------------------------|
+| worst small request, part of the transfer's window | 0.5 | 0.01 to 0.07                                            |
+| the same, times the worst beside nothing moved     | 30  | 0.7 to 9.9                                              |
+| the transfer's window, times that of nothing moved | 8   | 92 and more                                             |
+| relayed over direct                                | 8   | 0.5 to 3.9                                              |
 """
 
 from __future__ import annotations
