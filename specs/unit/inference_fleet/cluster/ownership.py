@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, LiteralString
 
 import pytest
 from hypothesis.stateful import RuleBasedStateMachine
@@ -16,6 +16,9 @@ from inference_fleet.settings import Timings
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Coroutine
+
+    import psycopg
+    from psycopg.rows import DictRow
 
     from inference_fleet.store import Database
 
@@ -31,10 +34,14 @@ WIDE = replace(
 
 @dataclass
 class World:
-    """What all examples share: one loop, one database, and how often each rule fired."""
+    """What all examples share: one loop, one database, and how often each rule fired.
+
+    `aside` is a second way to the same rows, for what is looked at and aged around the code under test.
+    """
 
     loop: asyncio.AbstractEventLoop
     database: Database
+    aside: psycopg.Connection[DictRow]
     fired: Counter[str] = field(default_factory=Counter)
     examples: int = 0
     numbers: itertools.count[int] = field(default_factory=itertools.count)
@@ -98,7 +105,7 @@ class OwnershipModel(RuleBasedStateMachine):
         self.given: set[int] = set()
 
     def teardown(self) -> None:
-        self.run(self.world.database.change("WITH c AS (DELETE FROM connections) DELETE FROM instances"))
+        self.world.aside.execute("WITH c AS (DELETE FROM connections) DELETE FROM instances")
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
         return self.world.run(work)
@@ -152,7 +159,8 @@ class OwnershipModel(RuleBasedStateMachine):
         self.took(process, node, boot, claim, floor=seen)
 
     def latest(self) -> int:
-        row = self.run(self.world.database.row("SELECT last_value AS latest FROM connection_epochs"))
+        row = self.world.aside.execute("SELECT last_value AS latest FROM connection_epochs").fetchone()
+        assert row is not None
         return int(row["latest"])
 
     def settle(self, process: Process) -> None:
@@ -217,8 +225,8 @@ class OwnershipModel(RuleBasedStateMachine):
         for node in old:
             del self.rows[node]
 
-    def age(self, query: str, key: str, by: float) -> None:
-        assert self.run(self.world.database.change(query, {"id": key, "by": by})) == 1
+    def age(self, query: LiteralString, key: str, by: float) -> None:
+        assert self.world.aside.execute(query, {"id": key, "by": by}).rowcount == 1
 
     def presence(self, row: NodeRow) -> Presence:
         if row.owner:

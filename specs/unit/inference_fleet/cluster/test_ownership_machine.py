@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+import psycopg
 import pytest
 from hypothesis import HealthCheck, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule, run_state_machine_as_test
+from psycopg import sql
+from psycopg.rows import dict_row
 
 from blackstart.pytest_plugin.options import options_of
 from inference_fleet.cluster import EPOCH_LEAP_MAX, Claim, EpochLeap, InstanceIdTaken
@@ -18,6 +21,9 @@ from inference_fleet.store import Database
 from .ownership import WIDE, OwnershipModel, ReplicaRow, World
 
 EXAMPLES, STEPS = 200, 50
+_ROWS_AND_PRESENCES = sql.SQL(
+    _PRESENCES.replace("SELECT c.node_id,", "SELECT c.node_id, c.owner, c.epoch, c.conflicts,")
+)
 SLOTS = st.sampled_from([0, 1, 2, 3])  # two replicas with two processes each
 NODES = st.sampled_from([0, 1])
 BOOTS = st.sampled_from(["worker-boot-1", "worker-boot-2"])
@@ -231,22 +237,12 @@ class Ownership(OwnershipModel):
     def row_comes_from_an_older_copy(self, data: st.DataObject) -> None:
         self.count("row comes from an older copy")
         node = data.draw(st.sampled_from(sorted(self.rows)))
-        assert (
-            self.run(
-                self.world.database.change("DELETE FROM connections WHERE node_id = %(id)s", {"id": node})
-            )
-            == 1
-        )
+        assert self.world.aside.execute("DELETE FROM connections WHERE node_id = %s", [node]).rowcount == 1
         del self.rows[node]
 
     @invariant()
     def rows_and_presence_are_the_models(self) -> None:
-        found = self.run(
-            self.world.database.rows(
-                _PRESENCES.replace("SELECT c.node_id,", "SELECT c.node_id, c.owner, c.epoch, c.conflicts,"),
-                presence_windows(WIDE),
-            )
-        )
+        found = self.world.aside.execute(_ROWS_AND_PRESENCES, presence_windows(WIDE)).fetchall()
         read = {
             row["node_id"]: (row["owner"], row["epoch"], row["conflicts"], presence_of(presence_facts(row)))
             for row in found
@@ -307,7 +303,8 @@ def test_no_interleaving_breaks_ownership(url: str, request: pytest.FixtureReque
     number = options_of(request.config).seed
     print(f"hypothesis seed {number}; again with --bs-seed {number}")  # noqa: T201  # shown with a failure
     loop = asyncio.new_event_loop()
-    world = World(loop, loop.run_until_complete(Database.open(url, timings=WIDE, name="machine")))
+    aside = psycopg.connect(url, autocommit=True, row_factory=dict_row)
+    world = World(loop, loop.run_until_complete(Database.open(url, timings=WIDE, name="machine")), aside)
 
     class Here(Ownership):
         pass
@@ -328,6 +325,7 @@ def test_no_interleaving_breaks_ownership(url: str, request: pytest.FixtureReque
     finally:
         loop.run_until_complete(world.database.close())
         loop.close()
+        aside.close()
     assert world.examples >= EXAMPLES, f"only {world.examples} examples ran"
     print(dict(sorted(world.fired.items(), key=lambda item: item[1])))  # noqa: T201  # shown with a failure
     assert set(world.fired) == EVERY_RULE, f"never fired: {EVERY_RULE - set(world.fired)}"

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 REGISTRATION = "registration-token"
 PASSWORD = "correct horse"
+BARE = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""Believes nobody: for addresses without TLS, whose clients would else read all authorities of the machine each."""
 
 Script = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -96,12 +98,13 @@ async def served(
             run = asyncio.create_task(serve_replica(replica, listening, told))
             url = f"{scheme}://127.0.0.1:{port}"
             async with httpx2.AsyncClient(
-                base_url=url, timeout=TIMINGS.start_s, trust_env=False, verify=trust or True
+                base_url=url, timeout=TIMINGS.start_s, trust_env=False, verify=trust or BARE
             ) as http:
                 await until(lambda: _answers(http, run))
                 try:
                     yield Served(replica, url, told, run, http, trust)
                 finally:
+                    await http.aclose()  # who reads nothing leaves the goodbye of TLS without an answer
                     told.set()
                     assert await run == 0
 

@@ -29,8 +29,8 @@ __all__ = ["rig"]
 
 MIB = 1024 * 1024
 WAN = Shape.mbit(200, delay_s=0.025)  # 50 ms there and back
-TRANSFER = 48 * MIB
-SHORT_TRANSFER = 6 * MIB
+TRANSFER = 24 * MIB
+SHORT_TRANSFER = 4 * MIB
 """Enough to know a rate of a tenth by."""
 NO_GROWTH = Limits(growth_pool=1)
 TIMES_FASTER, WITHOUT_GROWTH = 3, 0.4
@@ -93,8 +93,10 @@ async def across(
     came: asyncio.Future[Session] = asyncio.get_running_loop().create_future()
     over: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
 
+    over_here = asyncio.Event()
+
     async def wait(_stream: Stream) -> None:
-        await asyncio.Event().wait()
+        await over_here.wait()
 
     async def route(websocket: WebSocket) -> None:
         await websocket.accept(subprotocol=PROTOCOL)
@@ -115,6 +117,7 @@ async def across(
             try:
                 yield Pair(client, await came, link)
             finally:
+                over_here.set()
                 await client.close()
                 await run
                 await over

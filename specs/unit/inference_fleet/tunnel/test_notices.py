@@ -90,8 +90,10 @@ async def _fail(stream: Stream) -> None:
     raise RuntimeError(f"stream {stream.id} met a bug")
 
 
-async def _wait(_stream: Stream) -> None:
-    await asyncio.Event().wait()
+async def _wait(stream: Stream) -> None:
+    seen = Collector()
+    stream.set_protocol(seen)
+    await seen.lost
 
 
 @pytest.mark.holds("T-17")
