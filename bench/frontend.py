@@ -167,7 +167,9 @@ def _listener(port: int) -> socket.socket:
 
 def _server(app: ASGIApp, replica: Replica, more: dict[str, Any]) -> _Server:
     timings = replica.settings.timings
-    options = uvicorn_options(header_s=timings.handshake_s, idle_s=timings.http_idle_s)
+    options = uvicorn_options(
+        header_s=timings.handshake_s, idle_s=timings.http_idle_s, parting_s=timings.keepalive_timeout_s
+    )
     return _Server(uvicorn.Config(app, lifespan="off", **options, **more))
 
 

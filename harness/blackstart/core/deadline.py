@@ -81,7 +81,7 @@ class Pace:
 
 @dataclass(frozen=True, kw_only=True)
 class Looks:
-    """Look, judge, pause, again: for what has no account to keep, as a wait of a spec has.
+    """Look, judge, pause, again: for waits outside a spec, which leave no entry in the journal.
 
     ```
     for turn in Looks(until=deadline, every_s=0.01, clock=time.monotonic, sleep=time.sleep):
@@ -90,7 +90,7 @@ class Looks:
         if turn.over:
             raise TooLate(...)
     ```
-    The first look is at once, and whoever looks says what being late comes to: the turns themselves never end.
+    The first look is at once. The loop never ends by itself: the caller checks `over`.
     """
 
     until: float

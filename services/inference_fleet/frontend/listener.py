@@ -146,12 +146,12 @@ class TunnelWebSocket(TakeoverWebSocketProtocol):
 
 
 def uvicorn_options(
-    *, header_s: float, idle_s: float, parting_s: float = 0.0, tls: ssl.SSLContext | None = None
+    *, header_s: float, idle_s: float, parting_s: float, tls: ssl.SSLContext | None = None
 ) -> dict[str, Any]:
     """What `uvicorn.Config` is told about the connections of a replica; `idle_s` between two requests of one.
 
-    With `tls` each is one of TLS. That stays with our own door, so `uvicorn` itself is told of no certificate; its
-    goodbye has `parting_s`.
+    With `tls`, every connection is TLS, handled by our own door (uvicorn gets no certificate); `parting_s` bounds
+    the closing of TLS.
     """
     http = guarded_http(header_s=header_s)
     return {

@@ -50,23 +50,21 @@ class PeerDialer:
         try:
             token = self._tokens.issue(owner.instance_id, now=self._clock.now())
         except PeerRefused as error:
-            refused = NoRelayPath(owner.instance_id, str(error))
-        else:
-            secret = owner.address.startswith("https://")
-            carrier, _ = await dial_websocket(
-                f"{owner.address if secret else f'ws://{owner.address}'}{PATH}",
-                subprotocol=SUBPROTOCOL,
-                headers={"Authorization": f"Bearer {token}"},
-                timings=self._timings,
-                ssl=self._trust.context if secret else None,
-                server_name=self._trust.server_name,
-                remedy=_REMEDY,
-            )
-            return Session(
-                carrier,
-                client=True,
-                timings=self._timings,
-                name=f"to peer {owner.instance_id}",
-                notices=self._notices,
-            )
-        raise refused
+            raise NoRelayPath(owner.instance_id, str(error)) from None
+        over_tls = owner.address.startswith("https://")
+        carrier, _ = await dial_websocket(
+            f"{owner.address if over_tls else f'ws://{owner.address}'}{PATH}",
+            subprotocol=SUBPROTOCOL,
+            headers={"Authorization": f"Bearer {token}"},
+            timings=self._timings,
+            ssl=self._trust.context if over_tls else None,
+            server_name=self._trust.server_name,
+            remedy=_REMEDY,
+        )
+        return Session(
+            carrier,
+            client=True,
+            timings=self._timings,
+            name=f"to peer {owner.instance_id}",
+            notices=self._notices,
+        )

@@ -110,14 +110,14 @@ def _check_readable(variable: str, path: Path) -> None:
             with path.open("rb"):
                 return
         elif path.exists():
-            wrong = "no file"
+            wrong = "not a file"
     except OSError as error:
         wrong = str(error.strerror)
     raise SettingsError(
         variable,
         path,
         f"a file this process can read ({wrong})",
-        remedy="an existing PEM file, its mode and owner",
+        remedy="name an existing PEM file that this process's user may read",
     )
 
 

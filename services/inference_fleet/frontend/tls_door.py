@@ -1,4 +1,4 @@
-"""A connection before its TLS handshake: it has as long, and counts among the silent ones, as one before its headers.
+"""A connection during its TLS handshake: bounded by the time allowed for request headers, and counted among the silent ones.
 
 The server behind hears of a connection only once TLS stands on it. A listener that left this to asyncio would wait a
 minute for each handshake, and for any number of them at once.
@@ -69,8 +69,9 @@ class TlsDoor(asyncio.Protocol):
 
     async def _open(self, transport: asyncio.Transport) -> None:
         early, inside = _Early(), self._inside
+        peer = transport.get_extra_info("peername")
         try:
-            secret = await asyncio.get_running_loop().start_tls(
+            encrypted = await asyncio.get_running_loop().start_tls(
                 transport,
                 early,
                 self._context,
@@ -79,20 +80,23 @@ class TlsDoor(asyncio.Protocol):
                 ssl_shutdown_timeout=self._parting_s,
             )
         except OSError as error:
-            peer = transport.get_extra_info("peername")
             _log.info("hanging up on %s: no TLS handshake: %s", peer, str(error) or type(error).__name__)
+            transport.abort()
+            return
+        except Exception:  # noqa: BLE001 - whatever it is, nobody awaits this task, and the peer waits
+            _log.exception("hanging up on %s: its TLS handshake could not begin", peer)
             transport.abort()
             return
         finally:
             inside.silent.discard(self)
             self._books.discard(self)
-        if secret is None or secret.is_closing():
+        if encrypted is None or encrypted.is_closing():
             return
         # nothing is awaited from here on, so no byte comes between what was kept and what follows
-        secret.set_protocol(inside)
-        inside.connection_made(secret)
+        encrypted.set_protocol(inside)
+        inside.connection_made(encrypted)
         for data in early.kept:
-            if not secret.is_closing():
+            if not encrypted.is_closing():
                 inside.data_received(data)
 
 

@@ -86,8 +86,8 @@ class DirectWebSocket(asyncio.BufferedProtocol):
         self._share = _FIRST_READ_BYTES
         transport.pause_reading()
         transport.set_protocol(self)
-        self._secret = transport.get_extra_info("sslcontext") is not None
-        transport.set_write_buffer_limits(high=TLS_WRITE_HIGH_BYTES if self._secret else WRITE_HIGH_BYTES)
+        self._encrypted = transport.get_extra_info("sslcontext") is not None
+        transport.set_write_buffer_limits(high=TLS_WRITE_HIGH_BYTES if self._encrypted else WRITE_HIGH_BYTES)
         if (sock := transport.get_extra_info("socket")) is not None:
             # what waits in the kernel cannot be overtaken by anything; 25 is TCP_NOTSENT_LOWAT where Python lacks it
             with contextlib.suppress(OSError):
@@ -128,12 +128,12 @@ class DirectWebSocket(asyncio.BufferedProtocol):
     # ---- the transport's side
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """So much of the shared buffer as this peer can be heard out on in one turn, whatever is hinted."""
+        """As much of the shared buffer as one turn may spend on this peer, whatever is hinted."""
         del sizehint
         return _BUFFER[: self._share]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """A read. One that took long is followed by shorter ones, as long as what comes is as dear."""
+        """A read. One that took long is followed by shorter ones, for as long as what comes costs as much."""
         began = time.thread_time()
         self._read(_BUFFER[:nbytes])
         took = time.thread_time() - began
@@ -223,7 +223,7 @@ class DirectWebSocket(asyncio.BufferedProtocol):
         Nor may one that owes TLS its own goodbye, for which the transport waits.
         """
         self._transport.close()
-        if self._receiver is not None and (self._secret or self._transport.get_write_buffer_size()):
+        if self._receiver is not None and (self._encrypted or self._transport.get_write_buffer_size()):
             self.can_write = False
             self._receiver.carrier_lost(self._why)
 
@@ -250,7 +250,7 @@ class DirectWebSocket(asyncio.BufferedProtocol):
         any length, and until most of that is gone the upper one stays as it is. There the kernel is asked.
         """
         sock = self._transport.get_extra_info("socket")
-        if self._secret and sock is not None:
+        if self._encrypted and sock is not None:
             with contextlib.suppress(OSError):
                 told = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _BYTES_ACKED + 8)
                 if len(told) == _BYTES_ACKED + 8:

@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 def begin_connect(host: str, port: int) -> tuple[socket.socket, bool]:
-    """A socket on its way to an address of this machine, and whether it has arrived already; raises the kernel's no."""
+    """A socket on its way to an address of this machine, and whether it has arrived already; raises the kernel's refusal (`OSError`)."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK, socket.IPPROTO_TCP)
     address = (host, port)

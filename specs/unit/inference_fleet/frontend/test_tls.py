@@ -59,7 +59,7 @@ def test_a_file_that_cannot_serve_is_named_and_nothing_of_what_it_holds(
     locked = with_a_password(replica.key, tmp_path / "locked.key")
     for cert, key, variable, named, said in (
         (tmp_path / "none.pem", replica.key, "TLS_CERT_FILE", tmp_path / "none.pem", "no such file"),
-        (replica.cert, tmp_path, "TLS_KEY_FILE", tmp_path, "no file"),
+        (replica.cert, tmp_path, "TLS_KEY_FILE", tmp_path, "not a file"),
         (nonsense, replica.key, "TLS_CERT_FILE", nonsense, "PEM certificates"),
         (replica.cert, nonsense, "TLS_KEY_FILE", nonsense, "a PEM private key"),
         (replica.cert, other.key, "TLS_KEY_FILE", other.key, "the key of the certificate in"),

@@ -75,10 +75,13 @@ class Door:
 
 @asynccontextmanager
 async def door(
-    secured: Secured, *, header_s: float = TIMINGS.request_s, handshake_s: float | None = None
+    secured: Secured,
+    *,
+    header_s: float = TIMINGS.request_s,
+    handshake_s: float | None = None,
+    parting_s: float = TIMINGS.keepalive_timeout_s,
 ) -> AsyncIterator[Door]:
     """As replicas have it; `handshake_s` where a story needs another time for that than for the headers."""
-    parting_s = TIMINGS.keepalive_timeout_s
     options = uvicorn_options(
         header_s=header_s, idle_s=TIMINGS.http_idle_s, parting_s=parting_s, tls=secured.server
     )
@@ -149,6 +152,24 @@ def test_a_connection_that_never_finishes_its_handshake_is_hung_up_on(secured: S
             writer.close()
 
     asyncio.run(story())
+
+
+def test_a_handshake_that_cannot_begin_is_hung_up_on_and_told(
+    secured: Secured, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        async with door(secured, parting_s=0.0) as front:  # asyncio takes no such time
+            reader, writer = await front.silent()
+            with closing(writer):
+                try:
+                    assert await hung_up(reader) == b""
+                except TimeoutError:
+                    raise AssertionError("a connection was left hanging") from None
+            assert front.server.server_state.connections == set()
+
+    asyncio.run(story())
+    assert "its TLS handshake could not begin" in caplog.text
+    assert "ValueError" in caplog.text
 
 
 def test_behind_it_the_headers_have_their_time_as_ever(secured: Secured) -> None:
