@@ -58,7 +58,7 @@ def main() -> int:
 def _replay(path: Path) -> int:
     try:
         crash = replay(path)
-    except (OSError, ValueError, SyntaxError, KeyError) as error:
+    except (OSError, ValueError, SyntaxError, TypeError, RecursionError) as error:
         _complain(f"blackstart: replay={path}: {error}; try: a file that ci/fuzz has written")
         return 2
     if crash is None:

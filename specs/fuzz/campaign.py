@@ -33,6 +33,7 @@ EXAMPLE_CPU_S: Final = 30.0
 _GROWTH_SHARE: Final = 1.10
 _GROWTH_BYTES: Final = 8 * 1024 * 1024
 _ROUND: Final = 250
+_QUOTED: Final = 40
 
 
 class Hangs(AssertionError):
@@ -116,8 +117,12 @@ def campaign(
 
 
 def replay(path: Path) -> Crash | None:
-    """Play the case of a file; how it breaks, or None when it no longer does."""
-    target, case = ast.literal_eval(path.read_text())
+    """Play the case of a file; how it breaks, or None when it no longer does. `ValueError` for a file that is none."""
+    match ast.literal_eval(path.read_text()):
+        case (str(target), dict(case)) if target in TARGETS:
+            pass
+        case other:
+            raise ValueError(f"it holds {str(other)[:_QUOTED]!r}, which is no case of {', '.join(TARGETS)}")
     try:
         _bounded(TARGETS[target].play, case)
     except Exception as error:  # noqa: BLE001  # whatever an invariant or the product raises is the answer

@@ -55,7 +55,13 @@ class Bench:
         trial = self.run(files, "--collect-only", module="", within=within, stop=stop)
         if not (seen := trial.of("foreign")):
             return f"collecting them came to no end: {(trial.output.splitlines() or [''])[-1]}"
-        parent = Parent(_PARENT, executable=sys.executable, cwd=self.tree, env=self._environment(module=""))
+        parent = Parent(
+            _PARENT,
+            executable=sys.executable,
+            cwd=self.tree,
+            env=self._environment(module=""),
+            errors=self.side / "parent.txt",
+        )
         self._parent = parent
         if (why := parent.unfit(seen[0]["names"], rewritten=seen[0]["rewritten"])) is not None:
             self.close()

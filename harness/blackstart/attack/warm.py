@@ -21,6 +21,7 @@ _ANSWER_S = 300.0
 """For an answer that takes milliseconds, or the seconds of an import, where the machine is idle."""
 _END_S = 10.0
 _CHUNK = 65536
+_LONGEST_WORDS = 300
 
 
 @dataclass(frozen=True)
@@ -39,17 +40,22 @@ class Forked:
 class Parent:
     """The process behind `parent.py`. Its life is its owner's: `close` ends it and whatever was not reaped."""
 
-    def __init__(self, module: str, *, executable: str, cwd: Path, env: Mapping[str, str]) -> None:
-        self._process = subprocess.Popen(
-            [executable, "-m", module],
-            cwd=cwd,
-            env=env,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-            bufsize=0,
-        )
+    def __init__(
+        self, module: str, *, executable: str, cwd: Path, env: Mapping[str, str], errors: Path
+    ) -> None:
+        """What it complains of goes to the file `errors`, whose last line is told when it gives no answer."""
+        self._errors = errors
+        with errors.open("wb") as complaints:
+            self._process = subprocess.Popen(
+                [executable, "-m", module],
+                cwd=cwd,
+                env=env,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=complaints,
+                start_new_session=True,
+                bufsize=0,
+            )
         self._rest = b""
 
     @property
@@ -77,7 +83,7 @@ class Parent:
             raise SetUpFailed(
                 "attack",
                 f"pid {self.pid}",
-                f"the process that rows are forked from does not answer: {str(error) or type(error).__name__}",
+                f"the process that rows are forked from does not answer: {str(error) or type(error).__name__}{self._last_words()}",
                 remedy="--cold",
             ) from None
         return answer
@@ -91,6 +97,12 @@ class Parent:
             self._process.kill()
         self._process.stdout.close()
         self._process.wait()
+
+    def _last_words(self) -> str:
+        """The last line it complained with: a traceback ends in what went wrong. The file itself goes with the campaign."""
+        lines = self._errors.read_text(encoding="utf-8", errors="replace").split("\n")
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        return f", and said last: {last[:_LONGEST_WORDS]}" if last else ""
 
     def _line(self) -> bytes:
         assert self._process.stdout is not None

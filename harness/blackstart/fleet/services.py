@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from blackstart.core.topology import Command, Group, HttpReady, Place, Service, Topology
+from blackstart.fleet.options import OptionError
 from blackstart.fleet.secured import FleetTls
 from inference_fleet.settings.timings import variable_of
 
@@ -169,6 +170,10 @@ def topology_of(
 
     A fleet that speaks TLS keeps its certificates in `tls_dir`.
     """
+    if options.tls and tls_dir is None:
+        raise OptionError(
+            "tls", options.tls, "has no folder for its certificates", "tls_dir=run.spec_dir(spec)"
+        )
     tls = FleetTls(tls_dir) if options.tls and tls_dir is not None else None
     timings = options.timings
     groups = [

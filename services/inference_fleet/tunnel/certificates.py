@@ -22,5 +22,7 @@ def tls_failure(error: BaseException, *, remedy: str = REMEDY) -> str:
     if isinstance(cause, ssl.SSLError):
         if cause.reason in _NOT_TLS:
             return "does not speak TLS there; try: the address of one that does, or http:// for a plain one"
-        return f"TLS failed: {cause.reason or cause}"
+        return (
+            f"TLS failed: {cause.reason or cause}; try: the log of the other end, which says what it refused"
+        )
     return ""

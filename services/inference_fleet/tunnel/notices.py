@@ -64,7 +64,11 @@ class Notices:
 
 
 def counted(metrics: Metrics) -> Notices:
-    """Told to the metrics of this process."""
+    """Told to the metrics of this process, which shows each label from the start, at 0."""
+    for cause in ResetCause:
+        metrics.stream_resets.labels(cause.value)
+    for side in StallSide:
+        metrics.stream_stalls.labels(side.value)
     return Notices(
         reset=lambda cause: metrics.stream_resets.labels(cause.value).inc(),
         stalled=lambda side: metrics.stream_stalls.labels(side.value).inc(),

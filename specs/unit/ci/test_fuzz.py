@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+import sys
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import strategies as st
 from specs.fuzz import campaign as fuzzing
+from specs.fuzz.__main__ import main
 from specs.fuzz.campaign import TARGETS, Hangs, Outcome, campaign, replay
 
 if TYPE_CHECKING:
@@ -47,6 +50,23 @@ def test_what_breaks_is_made_small_kept_and_played_again(
     assert "too large" in str(again.error)
     of(lambda _: None, CASES, monkeypatch)
     assert replay(path) is None, "the control: what was mended breaks no more"
+
+
+@pytest.mark.parametrize(
+    "held", ["1", "('toy',)", "('other', {})", "('frames', 1)", "[]", "(1", "{[]: 1}", "nonsense", "\0"]
+)
+def test_a_file_that_holds_no_case_is_named_and_plays_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, held: str
+) -> None:
+    path = tmp_path / "other.case"
+    path.write_text(held)
+    monkeypatch.setattr(logging, "disable", lambda _level: None)  # this process goes on
+    monkeypatch.setattr(sys, "argv", ["ci/fuzz", "--replay", str(path)])
+    assert main() == 2
+    said = capsys.readouterr()
+    assert said.err.startswith(f"blackstart: replay={path}: ")
+    assert said.err.endswith("; try: a file that ci/fuzz has written\n")
+    assert said.out == ""
 
 
 def test_an_example_that_does_not_end_is_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,12 +98,14 @@ def test_a_python_that_was_named_has_to_be_there(tmp_path: Path) -> None:
     assert "BLACKSTART_PYTHONS=/nowhere/python: not a Python interpreter; try: " in done.stderr
 
 
-def test_every_spec_it_names_is_there() -> None:
+def test_every_spec_it_names_is_there_and_those_of_tls_and_of_both_ends_of_a_tunnel_are_among_them() -> None:
     source = (ROOT / "ci/versions").read_text()
     frontend = "specs/unit/inference_fleet/frontend"
     listed = (
         source.partition("\nspecs=(")[2].partition(")")[0].replace("$frontend", frontend).replace('"', "")
     )
     named = listed.split()
-    assert f"{frontend}/test_takeover.py" in named
+    tls = {path.name for path in (ROOT / frontend).glob("test_tls*.py")}
+    assert {f"{frontend}/{name}" for name in {"test_takeover.py", "test_tunnel_route.py", *tls}} <= set(named)
+    assert "specs/unit/inference_fleet/worker/test_tunnel.py" in named
     assert [name for name in named if not (ROOT / name).exists()] == []

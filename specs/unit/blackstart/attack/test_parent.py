@@ -79,7 +79,13 @@ def parent(bench: Bench) -> Iterator[Parent]:
     """The program alone, with nothing imported yet."""
     env = bench._environment(module="")
     with closing(
-        Parent("blackstart_attack_parent", executable=sys.executable, cwd=bench.tree, env=env)
+        Parent(
+            "blackstart_attack_parent",
+            executable=sys.executable,
+            cwd=bench.tree,
+            env=env,
+            errors=bench.side / "parent.txt",
+        )
     ) as parent:
         yield parent
 
@@ -174,6 +180,18 @@ def test_closing_the_parent_ends_a_row_that_nobody_reaped(bench: Bench, project:
 def test_a_parent_that_is_gone_stops_the_attack_with_the_way_around_it(parent: Parent) -> None:
     psutil.Process(parent.pid).kill()
     with pytest.raises(SetUpFailed, match=r"does not answer: .*; try: --cold"):
+        parent.unfit([], rewritten=[])
+
+
+def test_a_parent_that_dies_of_an_error_leaves_it_as_its_last_words(bench: Bench) -> None:
+    (bench.side / "dies.py").write_text("raise RuntimeError('no such luck')\n")
+    errors, env = bench.side / "dies.txt", bench._environment(module="")
+    with (
+        closing(Parent("dies", executable=sys.executable, cwd=bench.tree, env=env, errors=errors)) as parent,
+        pytest.raises(
+            SetUpFailed, match=r"does not answer: .*, and said last: RuntimeError: no such luck; try: "
+        ),
+    ):
         parent.unfit([], rewritten=[])
 
 

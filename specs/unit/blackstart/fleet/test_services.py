@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from blackstart.core.topology import Place
-from blackstart.fleet.options import FleetOptions
+from blackstart.core.topology import Place, Topology
+from blackstart.fleet.options import FleetOptions, OptionError
 from blackstart.fleet.services import (
     MODEL_PORTS,
     FrontendService,
@@ -158,3 +158,20 @@ def test_workers_start_after_frontends_and_one_replica_less_is_tolerated() -> No
         ["worker", "agent"],
     ]
     assert topology.tolerates == 2
+
+
+def test_a_fleet_on_tls_without_a_folder_for_its_certificates_is_refused_and_not_started_in_the_open() -> (
+    None
+):
+    def made(*, tls: bool) -> Topology:
+        return topology_of(
+            FleetOptions(tls=tls, spread=True),
+            Secrets(),
+            database_url=lambda: URL,
+            dials=lambda _: "http://127.0.0.1:1",
+            models=lambda _: Path("/models"),
+        )
+
+    with pytest.raises(OptionError, match=r"tls=True: has no folder for its certificates; try: tls_dir="):
+        made(tls=True)
+    assert made(tls=False).tolerates == 1, "the control: without TLS it needs none"

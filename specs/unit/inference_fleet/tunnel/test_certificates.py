@@ -32,7 +32,11 @@ def test_the_check_that_failed_is_named_and_what_to_look_at(chained: bool) -> No
     assert said == "its certificate is not believed: certificate has expired; try: a clock"
     plain = tls_failure(wrapped(ssl_error("WRONG_VERSION_NUMBER"), chained=chained))
     assert plain.startswith("does not speak TLS there; try: ")
-    assert tls_failure(ssl_error("SSLV3_ALERT_BAD_CERTIFICATE")) == "TLS failed: SSLV3_ALERT_BAD_CERTIFICATE"
+    other = tls_failure(ssl_error("SSLV3_ALERT_BAD_CERTIFICATE"))
+    assert (
+        other
+        == "TLS failed: SSLV3_ALERT_BAD_CERTIFICATE; try: the log of the other end, which says what it refused"
+    )
 
 
 def test_what_has_nothing_to_do_with_tls_is_not_told_as_if_it_had() -> None:

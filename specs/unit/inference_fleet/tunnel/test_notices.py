@@ -136,6 +136,16 @@ def test_the_cause_of_a_reset_is_named_at_each_end_in_log_and_metric(
         assert f"tunnel {end}: stream 1 was reset ({cause})" in caplog.text
 
 
+def test_every_label_is_served_from_the_start_at_zero() -> None:
+    metrics = Metrics()
+    assert 'cause="' not in metrics.render().decode(), "the control"
+    counted(metrics)
+    served = metrics.render().decode().splitlines()
+    due = [f'blackstart_stream_resets_total{{cause="{cause}"}} 0.0' for cause in ResetCause]
+    due += [f'blackstart_stream_stalls_total{{side="{side}"}} 0.0' for side in StallSide]
+    assert [line for line in due if line not in served] == [], "an alert cannot see the first of them"
+
+
 def test_every_cause_has_its_meaning() -> None:
     assert set(MEANINGS) == set(ResetCause)
 
