@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from typing import TYPE_CHECKING
 
 from inference_fleet.tunnel.yamux.events import Outgoing
@@ -31,7 +31,7 @@ class Sending:
         self._stalls = stalls
         self._limits = limits
         self._control: deque[bytes] = deque()
-        self._credits: dict[int, None] = {}
+        self._credits: OrderedDict[int, None] = OrderedDict()
         self._turns: deque[int] = deque()
 
     def control(self, kind: int, flags: int, stream: int, length: int) -> None:
@@ -83,8 +83,7 @@ class Sending:
         if self._control:
             return Outgoing(self._control.popleft())
         while self._credits:
-            stream = next(iter(self._credits))
-            del self._credits[stream]
+            stream, _ = self._credits.popitem(last=False)
             state = self._streams.get(stream)
             if state is not None:
                 return Outgoing(self._credit_header(stream, state))

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 FEW: Final = 64
 """A budget of the specs: passed within one read, so that no clock has a say."""
 MANY: Final = 64 * 1024
+LEAPS: Final = 16 * 1024
 KEY: Final = bytes(4)
 TIGHT: Final = Limits(
     open_streams=FEW, resets_per_second=FEW, pings_per_second=FEW, empty_frames_per_second=FEW
@@ -120,6 +121,13 @@ def unfinished_requests(attacker: Attacker) -> None:
     attacker.hear_until(lambda heard: heard.count(b"not-served") == FEW)
 
 
+def leaps_of_ids(attacker: Attacker) -> None:
+    """Each skips more ids than are remembered."""
+    leap = Limits().remembered_ids + 1
+    for start in range(0, LEAPS, 256):
+        attacker.say(*(syn(number * leap) for number in range(start, start + 256)))
+
+
 def goes_and_opens(attacker: Attacker) -> None:
     attacker.say(syn(0), pack(GO_AWAY, 0, 0, 0), *(syn(number) for number in range(1, FEW)))
     attacker.hear_until(lambda heard: all(rst(number) in heard for number in range(1, FEW)))
@@ -164,6 +172,11 @@ YAMUX = {
         says=goes_and_opens,
         ends="the peer went away and the last stream ended",
         close=(1000, "went away"),
+    ),
+    "ids in leaps": Attack(
+        says=leaps_of_ids,
+        ends="the peer closed the connection",
+        limits=Limits(open_streams=FEW, resets_per_second=LARGEST_U32, control_frames=LEAPS),
     ),
     "data in frames of one byte": Attack(says=one_byte_yamux_frames, ends="the peer closed the connection"),
     "requests that are never finished": Attack(
