@@ -5,8 +5,11 @@
 | measured for less than a round trip                        | stays; bursts say nothing                                |
 | bandwidth x round trip is half of it or more               | doubles, once a newer ping confirmed the round trip      |
 | bandwidth x round trip is less than an eighth of it        | is halved, down to the first window                      |
-| the link is a local one, or the pool or the cap is reached | stays                                                    |
+| the link is a local one, or the cap is reached             | stays                                                    |
+| it would have drawn more than it leaves in the pool        | grows as far as that                                     |
 
+A window comes back only as its reader reads, so no stream may hold more of the pool than it leaves to all others: one takes
+half of it, each further one that stops reading half of the rest, and whoever comes next finds something to grow by.
 Twice the product is what a sender needs that hears of credit by halves of a window, so growth ends there. A window is never
 taken back on the wire: a smaller one gives less credit for what is consumed next.
 """
@@ -86,7 +89,8 @@ class Windows:
         state.measured_from, state.taken_before = now, state.taken
 
     def _grow(self, state: StreamState) -> None:
-        step = min(state.window, self._largest - state.window, self.free)
+        room = (self.free - (state.window - INITIAL_WINDOW)) // 2
+        step = min(state.window, self._largest - state.window, room)
         if step < INITIAL_WINDOW:
             return
         self.curious = True
