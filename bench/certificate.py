@@ -29,7 +29,12 @@ def make_certificate(folder: Path) -> Certificate:
     folder.mkdir(parents=True, exist_ok=True)
     made = Certificate(cert=folder / "loopback.pem", key=folder / "loopback.key")
     if shutil.which("openssl") is None:
-        raise SetUpFailed("openssl", "", "is not on PATH and makes the certificate", remedy="--wire plain")
+        raise SetUpFailed(
+            "openssl",
+            "",
+            "is not on PATH, and it makes the certificate",
+            remedy="install the package openssl",
+        )
     line = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
     line += [
         "-days",

@@ -96,7 +96,7 @@ def test_a_drill_that_held_says_so_in_one_object_and_its_evidence_shows_the_kill
         event.data["pid"] for event in _events(run, "spawn", "postgres")
     ]
     assert set(facts["versions"]) == {"python", "blackstart"}
-    assert set(facts["capabilities"]) == {"browser", "faketime", "go"}
+    assert set(facts["capabilities"]) == {"browser", "faketime", "go", "openssl"}
     judged = [(event.data["check"], event.data["text"]) for event in _events(run, "verdict")]
     assert judged == [(check["id"], check["text"]) for check in told["checks"]]
     assert {event.data["verdict"] for event in _events(run, "verdict")} == {"passed"}

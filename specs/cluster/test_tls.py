@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from blackstart.fleet import Fleet
 
+pytestmark = pytest.mark.needs("openssl")
+
 EMPTY_HANDED = b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 
 

@@ -7,6 +7,7 @@
 | `strace` | strace may attach to a process that runs already |
 | `faketime` | libfaketime is installed |
 | `go` | a Go tool chain is installed, and the Go yamux that the interop specs play |
+| `openssl` | the program is on PATH, which makes the certificates of specs about TLS |
 | `browser` | a Chromium is installed |
 """
 
@@ -37,7 +38,7 @@ _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 _ROOT = Path("/")
 _remarks: list[str] = []
 _asked: dict[str, str] = {}
-_GLANCES = ("browser", "faketime", "go")
+_GLANCES = ("browser", "faketime", "go", "openssl")
 
 
 @cache
@@ -120,6 +121,10 @@ def _go() -> str | None:
     return None if _GO_YAMUX.is_dir() else f"{_GO_YAMUX} is not installed"
 
 
+def _openssl() -> str | None:
+    return None if shutil.which("openssl") else "openssl is not on PATH"
+
+
 def _browser() -> str | None:
     return (
         None
@@ -150,5 +155,6 @@ _PROBES: dict[str, Callable[[], str | None]] = {
     "faketime": _faketime,
     "go": _go,
     "netns": _netns,
+    "openssl": _openssl,
     "strace": _strace,
 }

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
 OFF_WORDS = frozenset({"", "0", "false", "f", "no", "n", "off", "none", "disabled", "disable"})
-CAPABILITIES = ("browser", "container", "faketime", "go", "netns", "strace")
+CAPABILITIES = ("browser", "container", "faketime", "go", "netns", "openssl", "strace")
 
 
 class GateError(ValueError):

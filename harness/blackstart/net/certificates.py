@@ -71,7 +71,9 @@ def _is_address(host: str) -> bool:
 
 def _openssl(*arguments: str) -> None:
     if shutil.which("openssl") is None:
-        raise NoCertificate("openssl=: is not on PATH and makes the certificates; try: install openssl")
+        raise NoCertificate(
+            "openssl: is not on PATH, and it makes the certificates; try: install the package openssl"
+        )
     ended = subprocess.run(
         ["openssl", *arguments], capture_output=True, text=True, check=False, timeout=_WITHIN_S
     )

@@ -18,6 +18,8 @@ from inference_fleet.settings import Timings
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.needs("openssl")
+
 WITHIN = Timings.drill().request_s
 
 

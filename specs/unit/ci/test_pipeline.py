@@ -162,7 +162,7 @@ def test_the_pipeline_runs_its_parts_in_order_and_stops_at_the_first_failure(tmp
     environ = {"PATH": os.environ["PATH"]}
     done = subprocess.run([runner], cwd="/", env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == 3
-    required = "container,strace,faketime,netns,go"
+    required = "container,strace,faketime,netns,go,openssl"
     assert done.stdout.splitlines() == [
         "system true",
         *(f"{name} true {required}" for name in ("lint", "test", "drill", "attack")),

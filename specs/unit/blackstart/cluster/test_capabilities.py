@@ -65,7 +65,7 @@ def test_a_strace_that_says_nothing_is_given_up(
 
 def test_what_is_not_on_the_path_is_not_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    for name in ("strace", "netns", "go", "browser"):
+    for name in ("strace", "netns", "go", "openssl", "browser"):
         assert "on PATH" in (capabilities._PROBES[name]() or ""), name
 
 

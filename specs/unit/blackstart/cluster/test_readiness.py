@@ -91,6 +91,7 @@ def test_a_listener_is_ready_only_when_it_answers_its_protocol(
         assert look(_place(port), _handle(), ready)[0] is held
 
 
+@pytest.mark.needs("openssl")
 def test_who_speaks_tls_is_believed_on_the_named_authoritys_word_alone(tmp_path: Path) -> None:
     ours, other = Authority(tmp_path / "ours"), Authority(tmp_path / "other")
     shown = ours.issue("app", hosts=["127.0.0.1"])

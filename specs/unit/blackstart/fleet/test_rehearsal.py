@@ -97,6 +97,7 @@ def test_a_run_says_what_it_ran_on_and_what_the_machine_has(
         "browser": "browser is not here",
         "faketime": "faketime is not here",
         "go": "here",
+        "openssl": "openssl is not here",
     }
 
 

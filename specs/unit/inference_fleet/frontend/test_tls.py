@@ -21,6 +21,8 @@ from .served import settings_of
 if TYPE_CHECKING:
     from inference_fleet.settings import FrontendSettings
 
+pytestmark = pytest.mark.needs("openssl")
+
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:

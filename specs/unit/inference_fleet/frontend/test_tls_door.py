@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from uvicorn._types import ASGIReceiveCallable, ASGISendCallable, Scope
 
+pytestmark = pytest.mark.needs("openssl")
+
 SHORT_S = TIMINGS.keepalive_timeout_s / 2
 ASKED = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 HEARD: list[str] = []

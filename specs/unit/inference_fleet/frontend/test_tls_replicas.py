@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from .served import Served
 
+pytestmark = pytest.mark.needs("openssl")
+
 ASK: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 REPLY = json.dumps({"choices": [{"message": {"content": "hello yourself" * 1000}}]}).encode()
 NAME = "replica.fleet.test"

@@ -21,6 +21,8 @@ from .linked import TIMINGS, Secured, until, within
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+pytestmark = pytest.mark.needs("openssl")
+
 KEY = b"\x11\x22\x33\x44"
 SOON_S = TIMINGS.write_stall_s / 8
 SETTLING = 10

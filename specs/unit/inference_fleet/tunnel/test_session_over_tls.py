@@ -49,6 +49,8 @@ __all__ = [
     "test_the_abrupt_death_of_the_connection_is_session_death_for_every_stream",
 ]
 
+pytestmark = pytest.mark.needs("openssl")
+
 BULK = 8 * 1024 * 1024
 PIECE = 256 * 1024
 

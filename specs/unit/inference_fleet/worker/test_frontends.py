@@ -68,6 +68,7 @@ def test_no_answer_and_an_endless_one_are_unreachable(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
+@pytest.mark.needs("openssl")
 def test_a_frontend_that_is_not_believed_is_unreachable_and_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
