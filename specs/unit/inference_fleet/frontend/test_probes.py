@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from specs.unit.inference_fleet.route.piped import until
 
 from inference_fleet.route import RouteOutcome
-from inference_fleet.tunnel import REFUSALS
+from inference_fleet.tunnel import REFUSALS, ResetCause, StallSide
 
 from .served import served
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from blackstart.infra import Infra
 
+PAGE = (Path(__file__).parents[4] / "docs" / "frontends.md").read_text()
 NAMES = [
     "blackstart_tunnels",
     "blackstart_streams_open",
@@ -27,6 +28,8 @@ NAMES = [
     'blackstart_tunnel_carrier{path="asgi"}',
     "blackstart_tasks",
     "blackstart_event_loop_lag_seconds",
+    *(f'blackstart_stream_resets_total{{cause="{cause}"}}' for cause in ResetCause),
+    *(f'blackstart_stream_stalls_total{{side="{side}"}}' for side in StallSide),
     *(f'blackstart_dials_total{{outcome="{outcome}"}}' for outcome in RouteOutcome),
     *(f'blackstart_refusals_total{{code="{rule.code}"}}' for rule in REFUSALS.values()),
 ]
@@ -40,6 +43,17 @@ def test_every_number_is_there_before_anything_happened(url: str, tmp_path: Path
             assert await front.metric("blackstart_tasks") > 0
             content_type = (await front.http.get("/metrics")).headers["content-type"]
             assert content_type.startswith("text/plain; version=0.0.4")
+
+    asyncio.run(story())
+
+
+def test_the_page_names_every_number_that_is_served_and_no_other(url: str, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with served(url, tmp_path) as front:
+            lines = (await front.http.get("/metrics")).text.splitlines()
+        kinds = [line.split()[2] for line in lines if line.startswith("# TYPE ")]
+        served_names = {name for name in kinds if not name.endswith("_created")}
+        assert served_names == set(re.findall(r"`(blackstart_[a-z_]+)(?:\{\w+\})?`", PAGE))
 
     asyncio.run(story())
 
