@@ -116,8 +116,11 @@ class LocalTransport(asyncio.Transport):
         if not self._reading:
             return
         protocol: Any = self._protocol
+        into = self._call(protocol.get_buffer, READ_BYTES) if self._buffered else BUFFER
+        if into is None:
+            return
         try:
-            length = self._sock.recv_into(BUFFER)
+            length = self._sock.recv_into(into)
         except _AGAIN:
             return
         except OSError as error:
@@ -128,7 +131,7 @@ class LocalTransport(asyncio.Transport):
             if not self._call(protocol.eof_received):
                 self.close()
         elif self._buffered:
-            self._call(_fill, protocol, length)
+            self._call(protocol.buffer_updated, length)
         else:
             self._call(protocol.data_received, bytes(BUFFER[:length]))
 
@@ -252,17 +255,3 @@ class LocalTransport(asyncio.Transport):
             _log.exception("a local connection ends: its protocol failed in %s", callback)
             self._end(error)
             return None
-
-
-def _fill(protocol: asyncio.BufferedProtocol, length: int) -> None:
-    """Into the protocol's own buffer, unless that is the one which was read into."""
-    at = 0
-    while at < length:
-        into = memoryview(protocol.get_buffer(length - at))
-        if into.obj is BUFFER.obj:
-            protocol.buffer_updated(length)
-            return
-        taken = min(len(into), length - at)
-        into[:taken] = BUFFER[at : at + taken]
-        at += taken
-        protocol.buffer_updated(taken)

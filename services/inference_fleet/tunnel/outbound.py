@@ -1,4 +1,4 @@
-"""The sending half of a session: one bounded backlog, frames in the order the core says.
+"""The sending half of a session: a bounded backlog, frames in the order the core says.
 
 Over an awaited carrier one writer task sends; over a direct one whoever brings something to send also sends it.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+from inference_fleet.tunnel.backlog import Backlog
 from inference_fleet.tunnel.carrier import DirectCarrier
 from inference_fleet.tunnel.yamux.stalls import CARRIER
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from inference_fleet.tunnel.stream import Stream
     from inference_fleet.tunnel.watch import StallWatch
     from inference_fleet.tunnel.yamux.core import Mux
+    from inference_fleet.tunnel.yamux.limits import Limits
 
 _BATCH_BYTES: Final = 64 * 1024
 
@@ -36,11 +38,11 @@ class Outbound:
         carrier: Carrier | DirectCarrier,
         *,
         stall_s: float,
-        backlog_limit: int,
+        limits: Limits,
         watch: StallWatch,
         failed: Callable[[Exception], None],
     ) -> None:
-        """`streams` is the session's own table; `backlog_limit` bounds all payload that waits.
+        """`streams` is the session's own table; `limits` bound the payload that waits.
 
         `failed` is told what keeps a direct carrier from being written: whoever happened to write is not to blame.
         """
@@ -53,8 +55,8 @@ class Outbound:
         self._stall_s = stall_s
         self._failed = failed
         self._watch = watch
-        self._backlog_limit = backlog_limit
-        self._backlog = 0
+        self._limits = limits
+        self._backlog = Backlog(share=limits.stream_backlog, common=limits.session_backlog)
         self._work = asyncio.Event()
         self._quiet = asyncio.Event()
         self._over = False
@@ -62,7 +64,7 @@ class Outbound:
     @property
     def backlog(self) -> int:
         """Payload bytes that wait for the carrier."""
-        return self._backlog
+        return self._backlog.waiting
 
     def wake(self) -> None:
         """There may be something to send."""
@@ -86,23 +88,26 @@ class Outbound:
         self._watch.stop()
         self._quiet.set()
 
-    def has_room(self, length: int) -> bool:
-        """Whether `length` more bytes stay within the backlog's bound."""
-        return self._backlog + length <= self._backlog_limit
+    def room(self, stream: Stream) -> int:
+        """How many more bytes of the stream may wait."""
+        return self._backlog.room(stream.get_write_buffer_size())
 
-    @property
-    def full(self) -> str:
+    def full(self, stream: Stream) -> str:
         """What a stream is told that found no room."""
-        return f"session_backlog={self._backlog_limit} bytes would be passed; {self._backlog} wait for the carrier"
+        own, common = self._limits.stream_backlog, self._limits.session_backlog
+        return (
+            f"session_backlog={common} bytes past stream_backlog={own} of each stream would be passed; "
+            f"{stream.get_write_buffer_size()} of its own and {self._backlog.waiting} of all streams wait"
+        )
 
-    def add(self, length: int) -> None:
-        """More bytes wait."""
-        self._backlog += length
+    def add(self, stream: Stream, length: int) -> None:
+        """More bytes of the stream wait."""
+        self._backlog.add(length, waiting=stream.get_write_buffer_size())
         self.wake()
 
-    def discard(self, length: int) -> None:
-        """Bytes of a stream that ended will never go."""
-        self._backlog -= length
+    def discard(self, unsent: int) -> None:
+        """A stream ended, and all it had waiting will never go."""
+        self._backlog.remove(unsent, waiting=unsent)
 
     async def run(self) -> None:
         """The one writer; ends only by an error of the carrier, by `WriteStalled` or by cancellation."""
@@ -144,7 +149,7 @@ class Outbound:
             self._failed(error)
         finally:
             self._pumping = False
-            if self._backlog and not direct.can_write:
+            if self._backlog.waiting and not direct.can_write:
                 self._watch.stalls.begin(CARRIER)
             self._watch.see()
 
@@ -170,7 +175,7 @@ class Outbound:
             if frame.stream:
                 stream = self._streams[frame.stream]
                 if frame.length:
-                    self._backlog -= frame.length
+                    self._backlog.remove(frame.length, waiting=stream.get_write_buffer_size())
                     stream.take(frame.length, parts)
                 if frame.final:
                     stream.fin_sent()

@@ -75,7 +75,7 @@ class Session:
             self._streams,
             carrier,
             stall_s=timings.write_stall_s,
-            backlog_limit=self._limits.session_backlog,
+            limits=self._limits,
             watch=StallWatch(self._mux.stalls, notice_s=timings.stall_notice_s, told=self._reporter.stalled),
             failed=self.failed,
         )
@@ -207,18 +207,24 @@ class Session:
 
     # ---- what streams ask (StreamHost)
 
-    def stream_admits(self, stream: Stream, length: int) -> bool:
-        """Whether `length` more bytes fit into the backlog; the stream that would break its bound is reset."""
-        if self._out.has_room(length):
-            return True
+    def stream_accepted(self, stream: Stream) -> None:
+        """Acknowledge it."""
+        self._mux.accept(stream.id)
+        self._out.wake()
+
+    def stream_room(self, stream: Stream) -> int:
+        """How many more bytes fit into the backlog."""
+        return self._out.room(stream)
+
+    def stream_overflows(self, stream: Stream) -> None:
+        """Reset the stream that would break the bound of the backlog."""
         self.stream_reset(stream, ResetCause.BACKLOG)
-        stream.ended(StreamReset(f"stream {stream.id}: {self._out.full}"))
-        return False
+        stream.ended(StreamReset(f"stream {stream.id}: {self._out.full(stream)}"))
 
     def stream_wrote(self, stream: Stream, length: int) -> None:
         """`length` more bytes wait in the stream's outbox."""
         self._mux.offer(stream.id, length)
-        self._out.add(length)
+        self._out.add(stream, length)
 
     def stream_finished(self, stream: Stream) -> None:
         """FIN after the stream's data."""
@@ -298,7 +304,6 @@ class Session:
 
     def _on_opened(self, stream_id: int) -> None:
         assert self._group is not None, "frames are read inside run()"
-        self._mux.accept(stream_id)
         self._handlers.serve(self._adopt(stream_id), self._group)
 
     def _on_gone_away(self, code: int) -> None:

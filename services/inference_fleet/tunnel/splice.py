@@ -254,7 +254,8 @@ class _Half(Passing, asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         del sizehint
-        return BUFFER
+        into = self.other.transport
+        return BUFFER[: max(into.room, 1)] if isinstance(into, Stream) else BUFFER
 
     def buffer_updated(self, nbytes: int) -> None:
         self.data_received(BUFFER[:nbytes])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from inference_fleet.tunnel.errors import DeadlineExpired, StreamReset
 from inference_fleet.tunnel.inbox import Inbox
@@ -21,36 +21,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from inference_fleet.settings import Deadline
+    from inference_fleet.tunnel.stream_host import StreamHost
 
 _log = logging.getLogger(__name__)
 
 _NO_EXTRA: Final[dict[str, Any]] = {}
 _ReadableBuffer = bytes | bytearray | memoryview
-
-
-class StreamHost(Protocol):
-    """What a stream asks of its session."""
-
-    def stream_admits(self, stream: Stream, length: int) -> bool:
-        """Whether there is room for more bytes; when there is none the stream has been reset."""
-
-    def stream_wrote(self, stream: Stream, length: int) -> None:
-        """More bytes wait, and may be taken before this returns."""
-
-    def stream_finished(self, stream: Stream) -> None:
-        """FIN after what waits."""
-
-    def stream_reset(self, stream: Stream, cause: ResetCause) -> None:
-        """RST now."""
-
-    def stream_consumed(self, stream: Stream, length: int) -> None:
-        """Credit for the peer."""
-
-    def stream_dropped(self, stream: Stream, unsent: int) -> None:
-        """The stream left the session; `unsent` bytes of it will never go."""
-
-    def linger(self, then: Callable[[], None]) -> asyncio.TimerHandle:
-        """Call `then` once a closed stream has waited long enough for its peer."""
 
 
 class Stream(asyncio.Transport):
@@ -118,11 +94,16 @@ class Stream(asyncio.Transport):
         assert self._protocol is not None, "no protocol was set on this stream yet"
         return self._protocol
 
+    def accept(self) -> None:
+        """Acknowledge it to the peer that opened it; whatever is said on it does so too, and so does a protocol."""
+        self._host.stream_accepted(self)
+
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         """Hand the stream to a protocol; what was kept arrives in the next turn of the loop.
 
         `connection_made` is the caller's to call, as with every transport that changes hands.
         """
+        self.accept()
         self._protocol = protocol
         self._views = isinstance(protocol, Passing)
         self._lost_told = False
@@ -187,7 +168,8 @@ class Stream(asyncio.Transport):
         if self.is_closing() or not data:
             return
         length = len(data)
-        if not self._host.stream_admits(self, length):
+        if length > self.room:
+            self._host.stream_overflows(self)
             return
         self._outbox = self._outbox or deque()
         self._outbox.append(memoryview(data))
@@ -196,6 +178,11 @@ class Stream(asyncio.Transport):
         if not isinstance(data, bytes):
             own(self._outbox)
         self._pause_writing_if_full()
+
+    @property
+    def room(self) -> int:
+        """How many bytes a write may have; one that has more resets the stream."""
+        return self._host.stream_room(self)
 
     def write_eof(self) -> None:
         """FIN after everything written so far; reading goes on."""

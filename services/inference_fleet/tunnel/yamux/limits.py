@@ -9,8 +9,10 @@ from dataclasses import dataclass, fields
 class Limits:
     """Limits of one session, each with a named end.
 
-    What a peer can make this end hold is `open_streams` x 256 KiB + `growth_pool` of what it sent and nobody read, and
-    what writers here can is `session_backlog`; with the values below 256 + 16 + 64 MiB, and some 4 KiB a stream.
+    What a peer can make this end hold is `open_streams` x 256 KiB + `growth_pool` of what it sent and nobody read, and of
+    what it does not read itself `open_streams` x `stream_backlog` + `session_backlog`; with the values below 256 + 16 and
+    192 + 32 MiB, and some 4 KiB a stream. `stream_backlog` covers what a splice or an HTTP request may have waiting, so
+    that a stream which obeys its water marks is never reset for what others hoard.
 
     | field               | bounds                                              | past it                            |
     |---------------------|-----------------------------------------------------|------------------------------------|
@@ -21,7 +23,8 @@ class Limits:
     | `empty_frames_per_second` | frames that say nothing: no payload, no credit, no flag; answers nobody asked for; a second go-away | session ends, `empty-flood` |
     | `frame_bytes`       | payload of one DATA frame we send                   | the rest waits for its next turn   |
     | `control_frames`    | header-only frames waiting for the carrier          | session ends, `control-backlog`    |
-    | `session_backlog`   | payload bytes of all streams waiting for the carrier| the writing stream is reset        |
+    | `stream_backlog`    | payload of one stream waiting to be sent, kept free for it | it uses `session_backlog`   |
+    | `session_backlog`   | payload past that of all streams waiting to be sent | the writing stream is reset        |
     | `growth_pool`       | receive windows of all streams past their first ones| windows stay as they are           |
     | `largest_window`    | the receive window of one stream                    | it stays as it is                  |
     | `remembered_ids`    | ids of reset streams and of gaps still told apart   | older ones count as strays / used  |
@@ -34,7 +37,8 @@ class Limits:
     empty_frames_per_second: int = 1024
     frame_bytes: int = 64 * 1024
     control_frames: int = 4096
-    session_backlog: int = 64 * 1024 * 1024
+    stream_backlog: int = 192 * 1024
+    session_backlog: int = 32 * 1024 * 1024
     growth_pool: int = 16 * 1024 * 1024
     largest_window: int = 8 * 1024 * 1024
     remembered_ids: int = 1024

@@ -167,7 +167,7 @@ def test_names_and_numbers_of_the_wire_are_the_codes() -> None:
 
 def test_every_time_the_page_names_exists_and_has_the_value_it_says() -> None:
     timings = Timings.production()
-    told = re.findall(r"`([a-z_]+_s)`(?: \((\d+)\))?", PAGE)
+    told = re.findall(r"`([a-z_]+_s)`(?: \((\d+(?:\.\d+)?)\))?", PAGE)
     assert len(told) > 15, "control: the page names times"
     for name, value in told:
         assert name in Timings.__dataclass_fields__, name

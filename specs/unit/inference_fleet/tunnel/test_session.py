@@ -18,6 +18,7 @@ from .piped import pipe, piped
 if TYPE_CHECKING:
     from inference_fleet.tunnel import Stream
 
+FEW = 4
 QUICK = replace(
     TIMINGS,
     keepalive_interval_s=TIMINGS.keepalive_interval_s / 10,
@@ -381,7 +382,7 @@ def test_a_failing_carrier_is_named_in_the_ending() -> None:
 @pytest.mark.holds("T-12")
 def test_the_sessions_backlog_is_bounded_and_the_stream_that_breaks_the_bound_is_reset_by_name() -> None:
     async def story() -> None:
-        limits = Limits(session_backlog=INITIAL_WINDOW)
+        limits = Limits(stream_backlog=1, session_backlog=INITIAL_WINDOW)
         async with piped(on_server_stream=_parked, limits=limits) as both:
             stream, seen = _open(both.client)
             bystander, bystander_seen = _open(both.client)
@@ -393,6 +394,39 @@ def test_the_sessions_backlog_is_bounded_and_the_stream_that_breaks_the_bound_is
             assert both.client._out.backlog == 0
             bystander.write(b"x")
             assert not bystander_seen.lost.done()
+
+    asyncio.run(story())
+
+
+@pytest.mark.holds("T-14")
+def test_streams_that_fill_the_backlog_leave_every_other_its_share_of_it() -> None:
+    async def choose(stream: Stream) -> None:
+        await (echo(stream) if stream.id == 2 * FEW + 2 else _parked(stream))
+
+    async def story() -> None:
+        limits = Limits(session_backlog=FEW * INITIAL_WINDOW)
+        async with linked(on_client_stream=choose, limits=limits) as link:
+            stalled = [_open(link.server) for _ in range(FEW)]
+            for stream, _ in stalled:
+                stream.write(bytes(INITIAL_WINDOW))
+            await until(lambda: not any(link.server._mux.send_credit(stream.id) for stream, _ in stalled))
+            await until(lambda: link.server._out.backlog == 0)
+            for stream, _ in stalled:
+                stream.write(bytes(limits.stream_backlog))
+                stream.write(bytes(INITIAL_WINDOW))
+            assert stalled[0][0].room == 0, "the control: nothing of what all have in common is left"
+            honest, seen = _open(link.server)
+            honest.write(bytes(limits.stream_backlog))
+            honest.write_eof()
+            await within(seen.lost)
+            assert honest.error is None, "reset for what the others hoard"
+            assert len(seen.data) == limits.stream_backlog
+            for stream, _ in stalled:
+                assert stream.error is None
+                stream.abort()
+            assert link.server._out.backlog == 0
+            free = limits.stream_backlog + limits.session_backlog
+            assert honest.room == free, "what ended streams had waiting still counts"
 
     asyncio.run(story())
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from inference_fleet.tunnel import SessionDead, Spliced, SpliceStalled, StreamReset, splice
+from inference_fleet.tunnel import Limits, SessionDead, Spliced, SpliceStalled, StreamReset, splice
 from inference_fleet.tunnel.echo import echo_stream
 from inference_fleet.tunnel.loopback import connect_loopback
 from inference_fleet.tunnel.splice import is_ordinary
@@ -49,7 +49,9 @@ class Joined:
 
 
 @asynccontextmanager
-async def joined(serve: Serve, *, stall_s: float = STALL_S) -> AsyncIterator[Joined]:
+async def joined(
+    serve: Serve, *, stall_s: float = STALL_S, limits: Limits | None = None
+) -> AsyncIterator[Joined]:
     """`serve` behind a splice at the accepting end of a session."""
     loop = asyncio.get_running_loop()
     result: asyncio.Future[Spliced] = loop.create_future()
@@ -67,7 +69,7 @@ async def joined(serve: Serve, *, stall_s: float = STALL_S) -> AsyncIterator[Joi
         )
         result.set_result(spliced)
 
-    async with service(serve) as port, piped(on_server_stream=handler) as session:
+    async with service(serve) as port, piped(on_server_stream=handler, limits=limits) as session:
         stream, seen = session.client.open_stream(), Collector()
         stream.set_protocol(seen)
         yield Joined(stream, seen, result, task, session, counted, heard)
@@ -291,6 +293,27 @@ def test_a_parked_splice_holds_a_bounded_amount() -> None:
             await asyncio.sleep(STALL_S / 3)
             (server_side,) = join.session.server._streams.values()
             assert server_side.get_write_buffer_size() <= 2 * INITIAL_WINDOW
+            join.stream.abort()
+            await within(join.result)
+
+    asyncio.run(story())
+
+
+@pytest.mark.holds("T-14")
+def test_a_splice_reads_no_more_of_its_service_than_its_stream_may_have_waiting() -> None:
+    limits = Limits(session_backlog=1)
+
+    async def story() -> None:
+        async with joined(_pour, stall_s=TIMINGS.splice_stall_s, limits=limits) as join:
+            for _ in range(3):
+                join.stream.pause_reading()
+                await until(lambda: join.stream.is_closing() or join.parked())
+                assert not join.stream.is_closing(), "reset for having read what finds no room"
+                (server_side,) = join.session.server._streams.values()
+                assert server_side.get_write_buffer_size() <= limits.stream_backlog + 1
+                join.seen.data.clear()
+                join.stream.resume_reading()
+                await until(lambda: len(join.seen.data) > 2 * INITIAL_WINDOW)
             join.stream.abort()
             await within(join.result)
 
