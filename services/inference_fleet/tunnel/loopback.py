@@ -8,49 +8,29 @@ from inference_fleet.tunnel.local import LocalTransport, begin_connect
 
 
 class Parked(asyncio.Protocol):
-    """Keeps what a service says before the splice begins: some speak first."""
+    """Holds the place until the splice begins. Nothing is read meanwhile: that is how a `LocalTransport` begins."""
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport | None = None
-        self.kept: list[bytes] = []
-        self.ended = False
-        self.lost: Exception | None = None
-        self.is_lost = False
+        self.lost: tuple[Exception | None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Hold still."""
-        assert isinstance(transport, asyncio.Transport)
+        """Of a `LocalTransport`, which reads once it is told to."""
+        assert isinstance(transport, LocalTransport)
         self.transport = transport
-        transport.pause_reading()
-
-    def data_received(self, data: bytes) -> None:
-        """What was read before the pause took effect."""
-        self.kept.append(data)
-        if self.transport is not None and self.transport.is_reading():
-            self.transport.pause_reading()
-
-    def eof_received(self) -> bool:
-        """Remembered; the other direction stays open."""
-        self.ended = True
-        return True
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Remembered with its error."""
-        self.is_lost = True
-        self.lost = exc
+        self.lost = (exc,)
 
     def release(self, successor: asyncio.Protocol) -> None:
-        """Give everything kept to `successor`, in order, and let the transport read on."""
+        """Let `successor` have the transport, which reads from now on, or tell it that there is none any more."""
         transport = self.transport
         assert transport is not None, "connected before it is released"
         transport.set_protocol(successor)
-        for chunk in self.kept:
-            successor.data_received(chunk)
-        if self.is_lost:
-            successor.connection_lost(self.lost)
-        elif self.ended:
-            successor.eof_received()
-        if not transport.is_closing():
+        if self.lost is not None:
+            successor.connection_lost(*self.lost)
+        else:
             transport.resume_reading()
 
 
