@@ -5,7 +5,7 @@
 | `tag-unknown` | the worker does not know the tag                                  | yes: the worker's answer      |
 | `unavailable` | nothing answers at the target, or another process has the port    | yes: the worker's answer      |
 | `invalid`     | the request cannot be read, or its target makes no sense          | yes: the worker's answer      |
-| `not-served`  | the worker learned nothing: time ran out, its own want, a bug     | no                            |
+| `not-served`  | the worker learned nothing: time ran out, its own shortage, a bug | no                            |
 | `stale-epoch` | the request comes over an ownership that was superseded           | no                            |
 | `not-owner`   | a replica was asked to relay to a worker it does not hold         | no                            |
 
