@@ -24,6 +24,7 @@ class ResetCause(StrEnum):
     FAILED = "failed"
     UNREAD = "unread"
     LINGER = "linger"
+    STALLED = "stalled"
     BACKLOG = "backlog"
     REFUSED = "refused"
     PEER = "peer"
@@ -35,6 +36,7 @@ MEANINGS: Final = {
     ResetCause.FAILED: "its protocol here failed",
     ResetCause.UNREAD: "it was closed here while its peer still sent",
     ResetCause.LINGER: "it was closed here and its peer did not finish in time",
+    ResetCause.STALLED: "it was closed here and its peer took nothing of what was still to be sent",
     ResetCause.BACKLOG: "what it wrote found no room in the session's backlog",
     ResetCause.REFUSED: "the peer opened it past what this end takes",
     ResetCause.PEER: "the peer reset it",

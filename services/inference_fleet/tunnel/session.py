@@ -59,7 +59,7 @@ class Session:
         self.name = name or ("client" if client else "server")
         self.round_trip_s: float | None = None
         self._carrier = carrier
-        self._timings = timings
+        self.timings = timings
         self._limits = limits or Limits()
         self._mux = Mux(
             client=client,
@@ -159,8 +159,8 @@ class Session:
         if self._group is not None:
             raise RuntimeError(f"session {self.name} ran before; a session runs once")
         self._keepalive = Keepalive(
-            interval_s=self._timings.keepalive_interval_s,
-            timeout_s=self._timings.keepalive_timeout_s,
+            interval_s=self.timings.keepalive_interval_s,
+            timeout_s=self.timings.keepalive_timeout_s,
             now=time.monotonic(),
         )
         try:
@@ -198,7 +198,7 @@ class Session:
         if not closed:
             self._carrier.abort()
         clean = self._ending is not None and self._ending.clean
-        await self._handlers.settle(self._timings.stream_linger_s if clean else 0)
+        await self._handlers.settle(self.timings.stream_linger_s if clean else 0)
 
     def _abandon(self) -> None:
         self._end(Ending(clean=False, cause="aborted here"))
@@ -254,9 +254,9 @@ class Session:
                     farewell=(_CLOSE_NORMAL, "went away"),
                 )
 
-    def linger(self, then: Callable[[], None]) -> asyncio.TimerHandle:
-        """A timer of `stream_linger_s`."""
-        return asyncio.get_running_loop().call_later(self._timings.stream_linger_s, then)
+    def stream_credit(self, stream: Stream) -> int:
+        """What its peer lets it send now."""
+        return self._mux.send_credit(stream.id)
 
     # ---- reading, and what the receiving half asks (InboundHost)
 
@@ -323,7 +323,7 @@ class Session:
                 self._mux.ping(now)
                 self._out.wake()
             await asyncio.sleep(pulse.wait_s)
-        timeout_s = self._timings.keepalive_timeout_s
+        timeout_s = self.timings.keepalive_timeout_s
         self._end(Ending(clean=False, cause=f"nothing came back within {timeout_s:g} s of a ping"))
 
     async def _fenced(self, part: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -386,7 +386,7 @@ class Session:
             return False
         code, reason = self._farewell
         try:
-            async with asyncio.timeout(self._timings.keepalive_timeout_s):
+            async with asyncio.timeout(self.timings.keepalive_timeout_s):
                 if self._group is not None:
                     self._guarded(self._mux.go_away)
                     await self._out.flush()

@@ -12,6 +12,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from inference_fleet.tunnel.errors import DeadlineExpired, StreamReset
+from inference_fleet.tunnel.farewell import Farewell
 from inference_fleet.tunnel.inbox import Inbox
 from inference_fleet.tunnel.notices import ResetCause
 from inference_fleet.tunnel.passing import Passing, fill, own
@@ -32,14 +33,14 @@ _ReadableBuffer = bytes | bytearray | memoryview
 class Stream(asyncio.Transport):
     """Half-close is `write_eof`, reset is `abort`, `close` flushes, sends FIN and hears no more.
 
-    After `close` a peer that goes on sending is reset once our FIN is out, as a socket would do it, and one
-    that says nothing at all is reset when the linger time is over. It is born by the thousand and mostly idle, so it
+    After `close` a peer that takes nothing of what was written is reset when the stall time is over; one that goes on
+    sending once our FIN is out, as a socket would do it; and one that says nothing at all when the linger time is over. It is born by the thousand and mostly idle, so it
     has no dictionary, and its queues are there only while something is in them.
     """
 
     __slots__ = (
-        "_closing", "_eof_in", "_eof_out", "_eof_told", "_error", "_fin_sent", "_gone", "_high", "_host",
-        "_inbox", "_linger", "_loop", "_lost_told", "_low", "_outbox", "_outbox_bytes",
+        "_closing", "_eof_in", "_eof_out", "_eof_told", "_error", "_farewell", "_fin_sent", "_gone", "_high", "_host",
+        "_inbox", "_loop", "_lost_told", "_low", "_outbox", "_outbox_bytes",
         "_protocol", "_reading_paused", "_settling", "_unread", "_views", "_waiter", "_writing_paused", "id",
     )  # fmt: skip
 
@@ -68,7 +69,7 @@ class Stream(asyncio.Transport):
         self._lost_told = False
         self._settling = False
         self._waiter: asyncio.Future[None] | None = None
-        self._linger: asyncio.TimerHandle | None = None
+        self._farewell: Farewell | None = None
 
     def __repr__(self) -> str:
         state = "gone" if self._gone else "closing" if self._closing else "open"
@@ -215,12 +216,7 @@ class Stream(asyncio.Transport):
             return
         self._unread = bool(self._inbox)
         self._discard_inbox()
-        self._closing = True
-        if not self._eof_out:
-            self._eof_out = True
-            self._host.stream_finished(self)
-        elif self._fin_sent:
-            self._after_fin()
+        self._begin_closing()
         self._wake()
 
     def abort(self) -> None:
@@ -301,19 +297,30 @@ class Stream(asyncio.Transport):
             self._writing_paused = True
             self._call(self._protocol.pause_writing)
 
+    def _begin_closing(self) -> None:
+        self._closing = True
+        self._farewell = Farewell(self, self._host)
+        if not self._eof_out:
+            self._eof_out = True
+            self._host.stream_finished(self)
+        elif self._fin_sent:
+            self._after_fin()
+        if self._outbox_bytes:
+            self._farewell.unsent()
+
     def _after_fin(self) -> None:
         if self._unread:
             self.reset(ResetCause.UNREAD)
-        elif self._linger is None and not self._gone:
-            self._linger = self._host.linger(lambda: self.reset(ResetCause.LINGER))
+        elif self._farewell is not None and not self._gone:
+            self._farewell.said()
 
     def _leave(self) -> None:
         if self._gone:
             return
         self._gone = True
-        if self._linger is not None:
-            self._linger.cancel()
-            self._linger = None
+        if self._farewell is not None:
+            self._farewell.stop()
+            self._farewell = None
         unsent, self._outbox_bytes = self._outbox_bytes, 0
         self._outbox = None
         self._host.stream_dropped(self, unsent)
@@ -348,10 +355,7 @@ class Stream(asyncio.Transport):
             self._eof_told = True
             keep = self._call(protocol.eof_received) if isinstance(protocol, asyncio.Protocol) else None
             if not keep:
-                self._closing = True
-                if not self._eof_out:
-                    self._eof_out = True
-                    self._host.stream_finished(self)
+                self._begin_closing()
         if over or (self._fin_sent and (self._closing or self._eof_told)):
             self._lost_told = True
             self._loop.call_soon(self._call, protocol.connection_lost, self._error)

@@ -5,15 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Callable
-
+    from inference_fleet.settings import Timings
     from inference_fleet.tunnel.notices import ResetCause
     from inference_fleet.tunnel.stream import Stream
 
 
 class StreamHost(Protocol):
     """What a stream asks of its session."""
+
+    @property
+    def timings(self) -> Timings:
+        """How long a closed stream may take."""
 
     def stream_accepted(self, stream: Stream) -> None:
         """What the peer opened is taken, and it is to be told so."""
@@ -39,5 +41,5 @@ class StreamHost(Protocol):
     def stream_dropped(self, stream: Stream, unsent: int) -> None:
         """The stream left the session; `unsent` bytes of it will never go."""
 
-    def linger(self, then: Callable[[], None]) -> asyncio.TimerHandle:
-        """Call `then` once a closed stream has waited long enough for its peer."""
+    def stream_credit(self, stream: Stream) -> int:
+        """What its peer lets it send now."""

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,9 @@ QUICK = replace(
     keepalive_interval_s=TIMINGS.keepalive_interval_s / 10,
     keepalive_timeout_s=TIMINGS.keepalive_timeout_s / 10,
 )
+
+
+STALLING = replace(TIMINGS, splice_stall_s=TIMINGS.splice_stall_s / 5)
 
 
 def _open(session: Session) -> tuple[Stream, Collector]:
@@ -427,6 +431,86 @@ def test_streams_that_fill_the_backlog_leave_every_other_its_share_of_it() -> No
             assert link.server._out.backlog == 0
             free = limits.stream_backlog + limits.session_backlog
             assert honest.room == free, "what ended streams had waiting still counts"
+
+    asyncio.run(story())
+
+
+def _full(session: Session, stream_id: int) -> bool:
+    """Whether a parked handler's stream has come and holds all its peer may send."""
+    stream = session._streams.get(stream_id)
+    return stream is not None and not stream.is_reading() and stream._inbox.length == INITIAL_WINDOW
+
+
+class Curt(Collector):
+    """Has nothing more to say once its peer has said all."""
+
+    def eof_received(self) -> bool:
+        super().eof_received()
+        return False
+
+
+@pytest.mark.holds("T-12")
+@pytest.mark.parametrize("closed_by", ["close", "end of file"])
+def test_a_closed_stream_whose_peer_takes_nothing_of_what_is_left_is_reset_at_both_ends_and_says_why(
+    closed_by: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def story() -> None:
+        async with linked(on_client_stream=_parked, timings=STALLING) as link:
+            stream = link.server.open_stream()
+            stream.set_protocol(Curt())
+            stream.write(bytes(2 * INITIAL_WINDOW))
+            await until(lambda: _full(link.client, stream.id))
+            theirs = link.client._streams[stream.id]
+            if closed_by == "close":
+                stream.close()
+            else:
+                theirs.write_eof()
+                await until(stream.is_closing)
+            assert link.server.streams_open == 1, "the control: what was written is not thrown away at once"
+            await until(lambda: link.server.streams_open == 0)
+            assert link.server._out.backlog == 0
+            await until(lambda: theirs.error is not None)
+            assert isinstance(theirs.error, StreamReset)
+            assert link.server.connected
+
+    asyncio.run(story())
+    assert "was reset (stalled)" in caplog.text
+
+
+def test_a_closed_stream_whose_peer_takes_what_is_left_slowly_is_heard_to_its_end() -> None:
+    class Sipping(Collector):
+        """Takes half a window, then nothing for half of the time in which it must take something."""
+
+        stream: Stream
+        due = INITIAL_WINDOW // 2
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            if len(self.data) >= self.due:
+                self.due += INITIAL_WINDOW // 2
+                self.stream.pause_reading()
+                pause_s = STALLING.splice_stall_s / 2
+                asyncio.get_running_loop().call_later(pause_s, self.stream.resume_reading)
+
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        async with linked(on_client_stream=_parked, timings=STALLING) as link:
+            stream, _ = _open(link.server)
+            stream.write(bytes(4 * INITIAL_WINDOW))
+            await until(lambda: _full(link.client, stream.id))
+            slow = Sipping()
+            slow.stream = link.client._streams[stream.id]
+            slow.stream.set_protocol(slow)
+            stream.close()
+            begun = loop.time()
+            slow.stream.resume_reading()
+            await within(asyncio.wait([slow.eof, slow.lost], return_when=asyncio.FIRST_COMPLETED))
+            assert slow.eof.done(), "a slow reader was cut"
+            assert len(slow.data) == 4 * INITIAL_WINDOW
+            assert loop.time() - begun > STALLING.splice_stall_s, "the control: it was no slow one"
+            slow.stream.abort()
 
     asyncio.run(story())
 
