@@ -52,6 +52,10 @@ class Handlers:
             await asyncio.wait([self._quiet], timeout=max(0.0, until - loop.time()))
         for task in self.tasks:
             task.cancel()
+        self.cut()
+
+    def cut(self) -> None:
+        """End every splice that is left: one whose stream is over may still hold what its service does not take."""
         for joint in list(self._joints):
             joint.cut()
 

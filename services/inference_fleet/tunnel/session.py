@@ -204,6 +204,7 @@ class Session:
         self._end(Ending(clean=False, cause="aborted here"))
         self._out.stop()
         self._carrier.abort()
+        self._handlers.cut()
 
     # ---- what streams ask (StreamHost)
 

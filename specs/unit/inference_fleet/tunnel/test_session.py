@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import hashlib
 import logging
 from dataclasses import replace
@@ -9,12 +10,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from inference_fleet.settings import Deadline
-from inference_fleet.tunnel import Limits, Session, SessionDead, StreamLimit, StreamReset
+from inference_fleet.tunnel import Joint, Limits, Session, SessionDead, StreamLimit, StreamReset
 from inference_fleet.tunnel.echo import echo_stream as echo
+from inference_fleet.tunnel.loopback import connect_loopback
 from inference_fleet.tunnel.yamux.wire import DATA, GO_AWAY, INITIAL_WINDOW, SYN, WINDOW, pack
 
 from .linked import TIMINGS, Collector, linked, until, within
 from .piped import pipe, piped
+from .services import service
 
 if TYPE_CHECKING:
     from inference_fleet.tunnel import Stream
@@ -243,6 +246,51 @@ def test_cancelling_run_aborts_the_carrier_and_kills_the_streams() -> None:
             await within(both.server_run)
 
     asyncio.run(story())
+
+
+@pytest.mark.holds("T-12")
+def test_cancelling_run_ends_a_splice_whose_stream_is_over_and_whose_service_takes_nothing_of_it() -> None:
+    joints: list[Joint] = []
+
+    async def story() -> None:
+        over = asyncio.Event()
+
+        async def deaf(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write_eof()
+            await over.wait()
+
+        async def joined(stream: Stream) -> Joint:
+            target = await connect_loopback("127.0.0.1", port, within_s=TIMINGS.backend_connect_s)
+            joints.append(Joint(stream, target, stall_s=TIMINGS.request_s))
+            return joints[0]
+
+        async with service(deaf) as port, piped(on_server_stream=joined) as both:
+            stream, seen = _open(both.client)
+            await until(lambda: bool(joints))
+            theirs = both.server._streams[stream.id]
+            await within(seen.eof)
+            written = 0
+            while theirs.is_reading():
+                stream.write(bytes(INITIAL_WINDOW // 4))
+                written += INITIAL_WINDOW // 4
+                await until(functools.partial(_has_come, theirs, joints[0], written))
+            stream.write(b"the rest")
+            stream.write_eof()
+            await until(lambda: both.server.streams_open == 0)
+            assert theirs._inbox.length, "the control: nothing is held past the end of the stream"
+            assert not joints[0].over, "the control: the splice ended by itself"
+            both.server_run.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await both.server_run
+            assert joints[0].over, "a splice outlives its session"
+            over.set()
+
+    asyncio.run(story())
+
+
+def _has_come(stream: Stream, joint: Joint, length: int) -> bool:
+    """Whether so much of the peer's has been passed on or lies there."""
+    return joint.left.passed + stream._inbox.length == length
 
 
 @pytest.mark.holds("T-8")
