@@ -18,8 +18,6 @@ from inference_fleet.tunnel.refusals import StreamRefused
 from inference_fleet.tunnel.stream import Stream
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from inference_fleet.tunnel.notices import ResetCause
 
 _TIMINGS: Final = Timings.drill()
@@ -110,9 +108,17 @@ async def _understand(kind: str, stream: Stream) -> str:
 class _Alone:
     """The session of a stream that has none."""
 
-    def stream_admits(self, stream: Stream, length: int) -> bool:
-        del stream, length
-        return True
+    timings = _TIMINGS
+
+    def stream_accepted(self, stream: Stream) -> None:
+        del stream
+
+    def stream_room(self, stream: Stream) -> int:
+        del stream
+        return 2**32
+
+    def stream_overflows(self, stream: Stream) -> None:
+        raise AssertionError(f"stream {stream.id} has room without end")
 
     def stream_wrote(self, stream: Stream, length: int) -> None:
         del stream, length
@@ -129,5 +135,6 @@ class _Alone:
     def stream_dropped(self, stream: Stream, unsent: int) -> None:
         del stream, unsent
 
-    def linger(self, then: Callable[[], None]) -> asyncio.TimerHandle:
-        return asyncio.get_running_loop().call_later(_TIMINGS.stream_linger_s, then)
+    def stream_credit(self, stream: Stream) -> int:
+        del stream
+        return 2**32
