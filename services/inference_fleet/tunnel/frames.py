@@ -28,7 +28,7 @@ def write_frame(stream: Stream, payload: bytes, *, limit: int = FRAME_LIMIT) -> 
 
 
 async def read_frame(stream: Stream, *, limit: int = FRAME_LIMIT, deadline: Deadline) -> bytes:
-    """The next frame of a stream that has no protocol yet.
+    """The next frame of a stream that has no protocol yet. A stream of the peer is half-open until it has brought one.
 
     Raises `FrameMalformed` (from the length alone: nothing past the cap is read), `HandshakeBroken` when the
     stream ends first, the stream's own error, or `DeadlineExpired`.
@@ -37,8 +37,10 @@ async def read_frame(stream: Stream, *, limit: int = FRAME_LIMIT, deadline: Dead
         (length,) = _LENGTH.unpack(await stream.read_exactly(_LENGTH.size, deadline=deadline))
         if not 0 < length <= limit:
             raise FrameMalformed(f"a frame of {length} bytes; allowed are 1 to {limit}")
-        return await stream.read_exactly(length, deadline=deadline)
+        payload = await stream.read_exactly(length, deadline=deadline)
     except asyncio.IncompleteReadError as error:
         raise HandshakeBroken(
             f"the stream ended after {len(error.partial)} of {error.expected} bytes of a frame"
         ) from None
+    stream.accept()
+    return payload

@@ -121,9 +121,7 @@ class Session:
         """A stream to the peer, usable at once; raises `SessionDead` or `StreamLimit`."""
         stream_id = self._guarded(self._mux.open) if self.connected else None
         if stream_id is None:
-            raise SessionDead(
-                self._ending.cause if self._ending else "it is going away and takes no new streams"
-            )
+            raise SessionDead(self._ending.cause if self._ending else "it is going away: no new streams")
         stream = self._adopt(stream_id)
         self._out.wake()
         return stream
@@ -285,7 +283,8 @@ class Session:
         """What the core made of what came."""
         match event:
             case Opened(stream=stream_id):
-                self._on_opened(stream_id)
+                assert self._group is not None, "frames are read inside run()"
+                self._handlers.serve(self._adopt(stream_id), self._group)
             case Finished(stream=stream_id):
                 if (stream := self._streams.get(stream_id)) is not None:
                     stream.peer_finished()
@@ -302,10 +301,6 @@ class Session:
                 self._on_gone_away(code)
             case _:
                 pass  # Acknowledged and Credited change only what the writer may send, which it asks the core
-
-    def _on_opened(self, stream_id: int) -> None:
-        assert self._group is not None, "frames are read inside run()"
-        self._handlers.serve(self._adopt(stream_id), self._group)
 
     def _on_gone_away(self, code: int) -> None:
         if code != GO_AWAY_NORMAL:

@@ -45,6 +45,8 @@ class ScriptedStream:
         taken, self._said = self._said[:length], self._said[length:]
         return taken
 
+    def accept(self) -> None: ...
+
     def write(self, data: bytes) -> None:
         self.told += data
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from inference_fleet.tunnel.yamux.wire import Breach, ProtocolError
+
+if TYPE_CHECKING:
+    from inference_fleet.tunnel.yamux.limits import Limits
 
 
 class Budget:
@@ -25,3 +30,12 @@ class Budget:
         self.spent += 1
         if self.spent > self._limit:
             raise ProtocolError(self._breach, f"more than {self._limit} {self._what} in a second")
+
+
+def budgets_of(limits: Limits) -> tuple[Budget, Budget, Budget]:
+    """Those of one session: for resets, for pings, for what says nothing."""
+    return (
+        Budget(limits.resets_per_second, Breach.RESET_FLOOD, "resets or strays"),
+        Budget(limits.pings_per_second, Breach.PING_FLOOD, "pings"),
+        Budget(limits.empty_frames_per_second, Breach.EMPTY_FLOOD, "frames that say nothing"),
+    )

@@ -6,11 +6,10 @@ The shell's loop is: give `header_due` bytes to `receive_header`, or pass `paylo
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from inference_fleet.tunnel.errors import StreamLimit
-from inference_fleet.tunnel.yamux.budgets import Budget
+from inference_fleet.tunnel.yamux.budgets import budgets_of
 from inference_fleet.tunnel.yamux.events import (
     Acknowledged,
     Credited,
@@ -25,6 +24,7 @@ from inference_fleet.tunnel.yamux.events import (
 )
 from inference_fleet.tunnel.yamux.ids import PeerIds
 from inference_fleet.tunnel.yamux.limits import Limits
+from inference_fleet.tunnel.yamux.lingering import Lingering
 from inference_fleet.tunnel.yamux.sending import Sending
 from inference_fleet.tunnel.yamux.stalls import Stalls
 from inference_fleet.tunnel.yamux.state import StreamState
@@ -72,18 +72,14 @@ class Mux:
         self._windows = Windows(self._limits, self._trips, local_s=local_s)
         self._next_id = 1 if client else 2
         self._peer_ids = PeerIds(odd=not client, remembered=self._limits.remembered_ids)
-        self._lingering: OrderedDict[int, int] = OrderedDict()
+        self._lingering = Lingering(remembered=self._limits.remembered_ids)
         self._half_open_here = 0
         self._half_open_there = 0
         self._partial = bytearray()
         self._payload_due = 0
         self._payload_stream = 0
         self._payload_final = False
-        self._resets = Budget(self._limits.resets_per_second, Breach.RESET_FLOOD, "resets or strays")
-        self._asked = Budget(self._limits.pings_per_second, Breach.PING_FLOOD, "pings")
-        self._idle = Budget(
-            self._limits.empty_frames_per_second, Breach.EMPTY_FLOOD, "frames that say nothing"
-        )
+        self._resets, self._asked, self._idle = budgets_of(self._limits)
         self._left = False
         self._peer_left = False
         self._failed = False
@@ -142,13 +138,10 @@ class Mux:
         return stream
 
     def accept(self, stream: int) -> None:
-        """Acknowledge a stream the peer opened."""
+        """Acknowledge a stream the peer opened, which is half-open until then; so does whatever is said on it."""
         state = self._streams.get(stream)
-        if state is None or state.ours or state.acknowledged:
-            return
-        state.acknowledged = True
-        self._half_open_there -= 1
-        self._control(WINDOW, ACK, stream, 0)
+        if state is not None:
+            self._accept(stream, state)
 
     def offer(self, stream: int, length: int) -> None:
         """`length` more bytes of this stream wait in the shell."""
@@ -156,6 +149,7 @@ class Mux:
         if state is None:
             return
         assert not state.fin_wanted, "data after the FIN was asked for"
+        self._accept(stream, state)
         state.waiting += length
         self._sending.take_turn(stream, state)
 
@@ -163,6 +157,7 @@ class Mux:
         """Half-close: FIN after all that waits."""
         state = self._streams.get(stream)
         if state is not None and not state.fin_wanted:
+            self._accept(stream, state)
             state.fin_wanted = True
             self._sending.take_turn(stream, state)
 
@@ -173,9 +168,7 @@ class Mux:
             return
         self._drop(stream, state)
         if not state.fin_received:
-            self._lingering[stream] = state.recv_credit
-            if len(self._lingering) > self._limits.remembered_ids:
-                self._lingering.popitem(last=False)
+            self._lingering.begin(stream, state.recv_credit)
         if not self._failed:
             self._fence(self._sending.reset, stream)
 
@@ -289,7 +282,7 @@ class Mux:
 
     def _on_reset(self, stream: int, state: StreamState | None, now: float, events: list[Event]) -> None:
         self._resets.spend(now)
-        self._lingering.pop(stream, None)
+        self._lingering.end(stream)
         if state is not None:
             self._drop(stream, state)
             events.append(Reset(stream, refused=state.ours and not state.acknowledged))
@@ -343,29 +336,30 @@ class Mux:
             if state.fin_received:
                 raise ProtocolError(Breach.DATA_AFTER_FIN, f"{length} bytes on stream {stream} after its FIN")
             credit = state.recv_credit
+        elif (lingering := self._lingering.credit(stream)) is not None:
+            credit = lingering
         else:
-            credit = self._lingering.get(stream, LARGEST_U32)
-            if stream not in self._lingering:
-                self._resets.spend(now)
+            self._resets.spend(now)
+            credit = LARGEST_U32
         if length > credit:
             raise ProtocolError(
                 Breach.WINDOW_EXCEEDED, f"{length} bytes on stream {stream}, which has credit for {credit}"
             )
         if state is not None:
             state.recv_credit -= length
-        elif stream in self._lingering:
-            self._lingering[stream] -= length
+        else:
+            self._lingering.brought(stream, length)
         self._payload_due = length
         self._payload_stream = stream
 
     def _on_fin(self, stream: int) -> Sequence[Event]:
-        self._lingering.pop(stream, None)
+        self._lingering.end(stream)
         state = self._streams.get(stream)
         if state is None or state.fin_received:
             return ()
         state.fin_received = True
         self._windows.settle(state)
-        self._sending.forget(stream)
+        self._sending.settled(stream, state)
         if state.fin_sent:
             self._drop(stream, state)
         return (Finished(stream),)
@@ -376,6 +370,12 @@ class Mux:
         if self._peer_ids.owns(stream):
             return self._peer_ids.used(stream)
         return stream < self._next_id
+
+    def _accept(self, stream: int, state: StreamState) -> None:
+        if not (state.acknowledged or state.ours):
+            state.acknowledged = True
+            self._half_open_there -= 1
+            self._sending.acknowledge(stream, state)
 
     def _drop(self, stream: int, state: StreamState) -> None:
         del self._streams[stream]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from inference_fleet.tunnel.yamux.events import Outgoing
 from inference_fleet.tunnel.yamux.wire import (
+    ACK,
     DATA,
     FIN,
     RST,
@@ -56,6 +57,11 @@ class Sending:
         """Note that a stream owes its peer credit: all that is owed by then is told as one update."""
         self._credits[stream] = None
 
+    def acknowledge(self, stream: int, state: StreamState) -> None:
+        """The same with the answer to the peer's open, which no data of the stream passes."""
+        state.ack_due = True
+        self._credits[stream] = None
+
     def take_turn(self, stream: int, state: StreamState) -> None:
         """Put a stream in the round if it has something to send and is not in it yet."""
         if state.in_turn:
@@ -70,6 +76,11 @@ class Sending:
     def forget(self, stream: int) -> None:
         """The stream is gone: no credit for it. Its place in the round is skipped when it comes up."""
         self._credits.pop(stream, None)
+
+    def settled(self, stream: int, state: StreamState) -> None:
+        """The peer sends no more: it needs no credit, and only the answer to its open may still be due."""
+        if not state.ack_due:
+            self.forget(stream)
 
     def only(self, kind: int, length: int) -> None:
         """Drop everything and send this one session frame last."""
@@ -99,9 +110,11 @@ class Sending:
 
     @staticmethod
     def _credit_header(stream: int, state: StreamState) -> bytes:
-        delta, state.owed = state.owed, 0
+        delta = 0 if state.fin_received else state.owed
+        state.owed -= delta
         state.recv_credit += delta
-        return pack(WINDOW, 0, stream, delta)
+        flags, state.ack_due = ACK if state.ack_due else 0, False
+        return pack(WINDOW, flags, stream, delta)
 
     def _data(self, stream: int, state: StreamState) -> Outgoing:
         length = min(state.waiting, state.send_credit, self._limits.frame_bytes)

@@ -14,6 +14,7 @@ class StreamState:
     """
 
     __slots__ = (
+        "ack_due",
         "acknowledged",
         "confirmed",
         "fin_received",
@@ -35,6 +36,7 @@ class StreamState:
         """`ours` when this side opened it; the other side acknowledges."""
         self.ours = ours
         self.acknowledged = False
+        self.ack_due = False
         self.send_credit = INITIAL_WINDOW
         self.recv_credit = INITIAL_WINDOW
         self.waiting = 0

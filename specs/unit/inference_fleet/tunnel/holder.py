@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from inference_fleet.settings import Timings
-from inference_fleet.tunnel import Session
+from inference_fleet.tunnel import Session, Stream
 from inference_fleet.tunnel.tcp import TcpCarrier
 
 _PRODUCTION = Timings.production()
@@ -17,7 +17,8 @@ _SESSIONS: list[Session] = []
 _KIB = 1024
 
 
-async def _never_read(_stream: object) -> None:
+async def _never_read(stream: Stream) -> None:
+    stream.accept()
     await asyncio.Event().wait()
 
 

@@ -128,6 +128,12 @@ def leaps_of_ids(attacker: Attacker) -> None:
         attacker.say(*(syn(number * leap) for number in range(start, start + 256)))
 
 
+def opens_without_asking(attacker: Attacker) -> None:
+    attacker.say(*(syn(number) for number in range(2 * FEW)))
+    attacker.hear_until(lambda heard: all(rst(number) in heard for number in range(FEW, 2 * FEW)))
+    assert rst(0) not in attacker.heard, "what is within the limit was reset too"
+
+
 def goes_and_opens(attacker: Attacker) -> None:
     attacker.say(syn(0), pack(GO_AWAY, 0, 0, 0), *(syn(number) for number in range(1, FEW)))
     attacker.hear_until(lambda heard: all(rst(number) in heard for number in range(1, FEW)))
@@ -172,6 +178,11 @@ YAMUX = {
         says=goes_and_opens,
         ends="the peer went away and the last stream ended",
         close=(1000, "went away"),
+    ),
+    "opens that never ask for anything": Attack(
+        says=opens_without_asking,
+        ends="the peer closed the connection",
+        limits=Limits(half_open_streams=FEW),
     ),
     "ids in leaps": Attack(
         says=leaps_of_ids,

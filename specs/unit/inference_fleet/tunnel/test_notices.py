@@ -14,7 +14,7 @@ from inference_fleet.tunnel import Notices, ResetCause, StallSide, counted
 from inference_fleet.tunnel.notices import MEANINGS, Reporter
 from inference_fleet.tunnel.yamux.wire import INITIAL_WINDOW
 
-from .linked import Collector, until
+from .linked import Collector, soon, until
 from .piped import TIMINGS, piped
 
 if TYPE_CHECKING:
@@ -87,6 +87,8 @@ def test_a_connection_that_takes_nothing_is_told_once() -> None:
 
 
 async def _fail(stream: Stream) -> None:
+    stream.accept()
+    await stream.read_exactly(1, deadline=soon())
     raise RuntimeError(f"stream {stream.id} met a bug")
 
 
@@ -129,6 +131,9 @@ def test_the_cause_of_a_reset_is_named_at_each_end_in_log_and_metric(
             if gives_up:
                 await until(lambda: both.server.streams_open == 1)
                 stream.abort()
+            else:
+                await until(lambda: not both.client._mux._half_open_here)
+                stream.write(b"x")
             await until(lambda: told(metrics[0], here) and told(metrics[1], there))
 
     asyncio.run(story())

@@ -4,16 +4,17 @@ import asyncio
 import functools
 import hashlib
 import logging
+import struct
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from inference_fleet.settings import Deadline
-from inference_fleet.tunnel import Joint, Limits, Session, SessionDead, StreamLimit, StreamReset
+from inference_fleet.tunnel import Joint, Limits, Session, SessionDead, StreamLimit, StreamReset, read_frame
 from inference_fleet.tunnel.echo import echo_stream as echo
 from inference_fleet.tunnel.loopback import connect_loopback
-from inference_fleet.tunnel.yamux.wire import DATA, GO_AWAY, INITIAL_WINDOW, SYN, WINDOW, pack
+from inference_fleet.tunnel.yamux.wire import ACK, DATA, GO_AWAY, INITIAL_WINDOW, RST, SYN, WINDOW, pack
 
 from .linked import TIMINGS, Collector, linked, until, within
 from .piped import pipe, piped
@@ -386,6 +387,35 @@ def test_a_stream_nobody_serves_is_reset() -> None:
             _, seen = _open(both.client)
             assert isinstance(await within(seen.lost), StreamReset)
             assert both.server.connected
+
+    asyncio.run(story())
+
+
+@pytest.mark.holds("T-13", "T-14")
+def test_streams_that_have_not_brought_their_request_are_half_open_and_have_a_cap_of_their_own() -> None:
+    async def ask(stream: Stream) -> None:
+        await read_frame(stream, deadline=Deadline.after(TIMINGS.request_s))
+        await asyncio.Event().wait()
+
+    async def story() -> None:
+        left, _ = pipe()
+        session = Session(
+            left, client=False, timings=TIMINGS, on_stream=ask, limits=Limits(half_open_streams=2)
+        )
+        run = asyncio.create_task(session.run())
+        whole = struct.pack(">I", 1) + b"?"
+        opens = [pack(WINDOW, SYN, stream, 0) for stream in (1, 3, 5, 7)]
+        left.inbox.put_nowait(b"".join(opens[:3]) + pack(DATA, 0, 3, 4) + whole[:4])
+        await until(lambda: pack(WINDOW, RST, 5, 0) in left.sent)
+        assert session.streams_open == 2, "opens without a request have all of open_streams"
+        left.inbox.put_nowait(pack(DATA, 0, 1, 5) + whole)
+        await until(lambda: pack(WINDOW, ACK, 1, 0)[:8] in left.sent)
+        left.inbox.put_nowait(opens[3])
+        await until(lambda: session.streams_open == 3)
+        assert pack(WINDOW, ACK, 3, 0)[:8] not in left.sent, "half a request was taken for one"
+        assert pack(WINDOW, RST, 7, 0) not in left.sent
+        left.inbox.put_nowait(None)
+        await run
 
     asyncio.run(story())
 

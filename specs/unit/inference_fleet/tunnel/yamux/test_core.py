@@ -76,6 +76,37 @@ def test_an_open_is_a_window_update_with_syn_and_its_answer_one_with_ack() -> No
     assert _headers(server) == [Header(WINDOW, ACK, 1, 0)]
 
 
+def test_whatever_an_end_says_on_a_stream_of_its_peer_acknowledges_it_first() -> None:
+    ways: tuple[Callable[[End], None], ...] = (lambda end: end.write(1, 5), lambda end: end.mux.finish(1))
+    for say in ways:
+        _, server = pair()
+        server.feed(pack(WINDOW, SYN, 1, 0))
+        assert _headers(server) == [], "acknowledged before anybody took it"
+        say(server)
+        said = _headers(server)
+        assert said[0] == Header(WINDOW, ACK, 1, 0), "said before it was acknowledged"
+        assert [header.type for header in said[1:]] == [DATA]
+        server.mux.accept(1)
+        assert _headers(server) == said, "acknowledged twice"
+
+
+def test_an_end_of_file_that_comes_before_the_acknowledgement_went_does_not_take_it_away() -> None:
+    _, server = pair()
+    server.feed(pack(WINDOW, SYN, 1, 0))
+    server.mux.accept(1)
+    server.feed(pack(DATA, FIN, 1, 0))
+    assert _headers(server) == [Header(WINDOW, ACK, 1, 0)]
+
+
+def test_an_acknowledgement_costs_a_peer_that_does_not_read_nothing_once_its_stream_is_gone() -> None:
+    _, server = pair()
+    for stream in range(1, 201, 2):
+        server.feed(pack(WINDOW, SYN, stream, 0))
+        server.mux.accept(stream)
+        server.feed(pack(WINDOW, RST, stream, 0))
+    assert not server.mux._sending._credits, "what nobody waits for is kept"
+
+
 def test_data_may_follow_the_syn_before_any_acknowledgement() -> None:
     client, server = pair()
     stream = client.mux.open()
