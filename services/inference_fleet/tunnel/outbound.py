@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from inference_fleet.tunnel.yamux.core import Mux
     from inference_fleet.tunnel.yamux.limits import Limits
 
-_BATCH_BYTES: Final = 64 * 1024
+_BATCH_BYTES: Final = 256 * 1024
 
 
 class WriteStalled(ConnectionError):
