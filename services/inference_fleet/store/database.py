@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import DictRow, dict_row
-from psycopg_pool import AsyncConnectionPool
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from inference_fleet.store.errors import DatabaseRefused, DatabaseTooOld, DatabaseUnavailable
 
@@ -142,8 +142,12 @@ class Database:
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
         """A connection in autocommit; an outage inside the block is `DatabaseUnavailable`."""
-        async with _outage(self.where), self._pool.connection() as connection:
-            yield connection
+        async with _outage(self.where):
+            try:
+                async with self._pool.connection() as connection:
+                    yield connection
+            except PoolTimeout as error:
+                raise PoolTimeout(f"{error} ({_told(self._pool)})") from None
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Connection]:
@@ -226,6 +230,17 @@ def _has_something_to_say(connection: _BoundedConnection) -> bool:
     poller = select.poll()
     poller.register(connection.pgconn.socket, select.POLLIN)
     return bool(poller.poll(0))
+
+
+def _told(pool: AsyncConnectionPool[_BoundedConnection]) -> str:
+    """What the pool has: whether its connections are all in use, do not come about, or were lost."""
+    has = pool.get_stats()
+    tried, failed = has.get("connections_num", 0), has.get("connections_errors", 0)
+    return (
+        f"{has['pool_size']} of at most {has['pool_max']} connections, {has['pool_available']} idle, "
+        f"{has['requests_waiting']} waits; {failed} of {tried} connects failed, taking {has.get('connections_ms', 0)} ms "
+        f"in all, {has.get('connections_lost', 0) + has.get('returns_bad', 0)} connections were lost"
+    )
 
 
 @asynccontextmanager

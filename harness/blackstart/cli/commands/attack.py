@@ -13,8 +13,9 @@ from blackstart.core.commands import BadInput, Command, ExitCode
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
+    from collections.abc import Mapping, Sequence
 
-    from blackstart.attack import Result, Verdict
+    from blackstart.attack import Result
 
 _MOST_JOBS = 64
 
@@ -52,31 +53,41 @@ def _run(arguments: Namespace) -> int:
     for number in (signal.SIGTERM, signal.SIGHUP):  # ended politely, it cleans up as after Ctrl-C
         signal.signal(number, signal.default_int_handler)
 
-    def tell(result: Result) -> None:
-        if not arguments.json:
-            say(f"{result.verdict} {result.row.name} {result.row.spec}")
-            if result.verdict is not Verdict.RED:
-                complain(f"attack: {result.row.name}: {result.reason}")
-
     results = attack(
         rows,
         root=root,
         jobs=arguments.jobs,
         cold=arguments.cold,
-        tell=tell,
+        tell=_tell_nothing if arguments.json else _tell,
         remark=lambda text: complain(f"attack: {text}"),
     )
-    counts = {verdict: sum(result.verdict is verdict for result in results) for verdict in Verdict}
-    if arguments.json:
-        say(json.dumps({"rows": [result.data() for result in results], **_totals(counts, len(results))}))
-    else:
-        told = ", ".join(f"{counts[verdict]} {verdict.lower()}" for verdict in Verdict)
-        say(f"attack: {len(results)} rows, {told}")
-    return ExitCode.HELD if counts[Verdict.RED] == len(results) else ExitCode.FAILED
+    counts = {verdict.lower(): sum(result.verdict is verdict for result in results) for verdict in Verdict}
+    _sum_up(results, counts, as_json=arguments.json)
+    return ExitCode.HELD if counts["red"] == len(results) else ExitCode.FAILED
 
 
-def _totals(counts: dict[Verdict, int], rows: int) -> dict[str, int]:
-    return {"count": rows, **{verdict.lower(): number for verdict, number in counts.items()}}
+def _tell_nothing(_: Result) -> None:
+    """One object is told at the end instead."""
+
+
+def _tell(result: Result) -> None:
+    say(f"{result.verdict} {result.row.name} {result.row.spec}")
+    _complain_unless_red(result)
+
+
+def _sum_up(results: Sequence[Result], counts: Mapping[str, int], *, as_json: bool) -> None:
+    if as_json:
+        say(json.dumps({"rows": [result.data() for result in results], "count": len(results), **counts}))
+        return
+    for result in results:  # once more: of a long log most readers see the end alone
+        _complain_unless_red(result)
+    told = ", ".join(f"{number} {verdict}" for verdict, number in counts.items())
+    say(f"attack: {len(results)} rows, {told}")
+
+
+def _complain_unless_red(result: Result) -> None:
+    if result.verdict != "RED":
+        complain(f"attack: {result.verdict} {result.row.name} {result.row.spec}: {result.reason}")
 
 
 def _root_of(folder: Path) -> Path:

@@ -123,6 +123,22 @@ def test_the_command_prints_a_line_a_row_and_exits_by_what_was_found(project: Pa
         assert wrong.returncode == 2
 
 
+def test_what_is_not_red_is_told_with_its_reason_when_it_is_known_and_once_more_at_the_end(
+    project: Path,
+) -> None:
+    table(project, spec="test_was_never_green", rows=2)
+    broken = command(project, "--jobs", "1")
+    out, err = broken.communicate(timeout=SOON * 2)
+    assert broken.returncode == 1
+    assert out.splitlines()[-1] == "attack: 2 rows, 0 red, 0 green, 2 broken"
+    told = err.splitlines()
+    assert told[:2] == told[2:], "in the order of the rows here, and told twice"
+    for line, name in zip(told, ("held-is-always-true", "held-is-always-true-1"), strict=False):
+        assert line.startswith(
+            f"attack: BROKEN {name} specs/test_guard.py::test_was_never_green: not green before the change"
+        )
+
+
 @pytest.mark.parametrize("rows", [1, 4], ids=["started", "forked"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
 def test_an_interrupted_attack_leaves_no_process_and_no_file(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
@@ -193,6 +194,20 @@ def test_a_cancelled_statement_gives_its_connection_back(play: Play) -> None:
         assert await stage.database.rows("SELECT 1 AS one") == [{"one": 1}]
 
     play(story)
+
+
+def test_who_waits_for_a_connection_in_vain_is_told_what_the_pool_has(play: Play) -> None:
+    async def story(stage: Stage) -> None:
+        async with AsyncExitStack() as held:
+            for _ in range(8):
+                await held.enter_async_context(stage.database.connection())
+            with pytest.raises(DatabaseUnavailable, match="8 of at most 8 connections, 0 idle") as told:
+                await stage.database.rows("SELECT 1")
+        assert re.search(
+            r"0 of \d+ connects failed, taking \d+ ms in all, 0 connections were lost", str(told.value)
+        )
+
+    play(story, timings=replace(Timings.drill(), database_connect_s=0.2))
 
 
 @pytest.mark.parametrize(("version", "shown"), [(130_022, "13.22"), (90_600, "9.600")])
