@@ -185,11 +185,11 @@ class ConnectionRow:
     disconnected_at: datetime | None
 
 
-OWNER = statement(
+OWNERS = statement(
     """
-SELECT c.owner AS instance_id, i.address, c.epoch
+SELECT c.node_id, c.owner AS instance_id, i.address, c.epoch
 FROM connections c JOIN instances i ON i.id = c.owner
-WHERE c.node_id = %(node_id)s AND c.owner <> '' AND $live
+WHERE c.node_id = ANY(%(node_ids)s) AND c.owner <> '' AND $live
 """,
     live=OWNER_IS_LIVE,
 )

@@ -30,7 +30,7 @@ from inference_fleet.cluster.reassertion import Assertion, Reasserted, judge_ass
 from inference_fleet.store import statement
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from inference_fleet.settings import Timings
     from inference_fleet.store import Connection, Database
@@ -159,8 +159,12 @@ class Registry:
 
     async def owner(self, node_id: str) -> Owner | None:
         """The live replica that holds the node, or None: absence, by the liveness join."""
-        row = await self._database.row(claims.OWNER, {**self._windows, "node_id": node_id})
-        return None if row is None else Owner(**row)
+        return (await self.owners([node_id])).get(node_id)
+
+    async def owners(self, node_ids: Sequence[str]) -> dict[str, Owner]:
+        """The same for several nodes by one statement; what no live replica holds is not in it."""
+        rows = await self._database.rows(claims.OWNERS, {**self._windows, "node_ids": list(node_ids)})
+        return {row.pop("node_id"): Owner(**row) for row in rows}
 
     async def owner_row(self, node_id: str) -> ConnectionRow | None:
         """The bare row, for reports; it may name a dead owner."""

@@ -18,7 +18,15 @@ from inference_fleet.frontend.peer_dial import PeerDialer
 from inference_fleet.frontend.tls import peer_trust, server_context
 from inference_fleet.frontend.warnings import warnings_of
 from inference_fleet.roster.frontend import Roster
-from inference_fleet.route import PeerLinks, PeerServer, RouteOutcome, SessionTable, SharedClock, WorkerDialer
+from inference_fleet.route import (
+    OwnersTogether,
+    PeerLinks,
+    PeerServer,
+    RouteOutcome,
+    SessionTable,
+    SharedClock,
+    WorkerDialer,
+)
 from inference_fleet.settings import Deadline
 from inference_fleet.settings.frontend import announced
 from inference_fleet.store import Database, DatabaseUnavailable, migrate
@@ -101,7 +109,7 @@ class Replica:
         self.dialer = WorkerDialer(
             instance_id=settings.instance_id,
             table=self.table,
-            owners=self.registry,
+            owners=OwnersTogether(self.registry.owners),
             peers=self.peers,
             timings=timings,
             metrics=self.metrics,

@@ -17,6 +17,7 @@ from inference_fleet.route.outcomes import (
     TunnelFailed,
     WorkerRefused,
 )
+from inference_fleet.route.owners import OwnersTogether
 from inference_fleet.route.peer_links import PeerDial, PeerLinks
 from inference_fleet.route.peer_server import PeerServer
 from inference_fleet.route.relay_frame import RelayInvalid, RelayRequest
@@ -33,6 +34,7 @@ __all__ = [
     "Opened",
     "OutcomeRule",
     "OwnerUnknown",
+    "OwnersTogether",
     "PeerDial",
     "PeerLinks",
     "PeerServer",

@@ -46,7 +46,7 @@ Route = Literal["local", "relayed"]
 
 
 class Owners(Protocol):
-    """Where it is asked who holds a node's tunnel (`cluster.Registry`)."""
+    """Where it is asked who holds a node's tunnel (`OwnersTogether`, `cluster.Registry`)."""
 
     async def owner(self, node_id: str) -> Owner | None:
         """The live replica recorded as owner, or None."""

@@ -76,7 +76,7 @@ def test_writers_and_readers_use_the_clock_of_the_database_alone() -> None:
         instances.LIST,
         instances.DELETE_DEAD,
         instances.PURGE,
-        claims.OWNER,
+        claims.OWNERS,
         claims.LOCK_STANDING,
     ]
     for query in read:

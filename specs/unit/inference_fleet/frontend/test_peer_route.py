@@ -9,13 +9,18 @@ import pytest
 from specs.unit.inference_fleet.route.piped import TIMINGS
 
 from inference_fleet.auth import PeerTokens
+from inference_fleet.cluster import Registry
+from inference_fleet.route import NoRoute, StreamParts
+from inference_fleet.settings import Deadline
 from inference_fleet.tunnel import DialRefused, Session, dial_websocket
 
 from .served import served
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
+    from inference_fleet.cluster import Owner
     from inference_fleet.tunnel import DirectWebSocket
 
     from .served import Served
@@ -96,3 +101,34 @@ def test_a_replica_without_an_address_is_present_serves_its_own_and_is_named_to_
             assert await other.metric('blackstart_dials_total{outcome="no-relay-path"}') == 1
 
     asyncio.run(story())
+
+
+def test_a_crowd_that_is_relayed_asks_for_its_owners_by_few_statements(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[str]] = []
+    owners = Registry.owners
+
+    async def counted(registry: Registry, node_ids: Sequence[str]) -> dict[str, Owner]:
+        asked.append(list(node_ids))
+        return await owners(registry, node_ids)
+
+    monkeypatch.setattr(Registry, "owners", counted)
+    crowd = 50
+
+    async def story() -> None:
+        async with served(url, tmp_path) as front:
+
+            async def one(number: int) -> None:
+                with pytest.raises(NoRoute, match="no live replica holds its tunnel"):
+                    await front.replica.dialer.open(
+                        f"node-{number}",
+                        StreamParts(tag="backend"),
+                        deadline=Deadline.after(TIMINGS.request_s),
+                    )
+
+            await asyncio.gather(*(one(number) for number in range(crowd)))
+
+    asyncio.run(story())
+    assert sorted(node for nodes in asked for node in nodes) == sorted(f"node-{n}" for n in range(crowd))
+    assert len(asked) <= 4, f"{len(asked)} statements for {crowd} askers who came at once"
