@@ -27,20 +27,29 @@ class OwnersTogether:
         """`read` asks about several nodes at once and leaves out those that nobody holds (`cluster.Registry.owners`)."""
         self._read = read
         self._next: dict[str, asyncio.Future[Owner | None]] = {}
-        self._running: set[asyncio.Task[None]] = set()
+        self._under_way = 0
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def owner(self, node_id: str) -> Owner | None:
         """The live replica recorded as owner, or None; read after this was called."""
         answer = self._next.get(node_id)
         if answer is None:
             answer = self._next[node_id] = asyncio.get_running_loop().create_future()
-            if len(self._running) < AT_ONCE:
+            if self._under_way < AT_ONCE:
+                self._under_way += 1
                 task = asyncio.create_task(self._ask_until_nobody_waits())
-                self._running.add(task)
-                task.add_done_callback(self._running.discard)
+                self._tasks.add(task)  # a loop keeps no task alive by itself
+                task.add_done_callback(self._tasks.discard)
         return await asyncio.shield(answer)
 
     async def _ask_until_nobody_waits(self) -> None:
+        try:
+            await self._ask_for_who_waits()
+        finally:
+            # in the same turn as the look that found nobody: whoever comes next must see that nobody asks for it
+            self._under_way -= 1
+
+    async def _ask_for_who_waits(self) -> None:
         while self._next:
             asked, self._next = self._next, {}
             try:

@@ -25,6 +25,7 @@ from blackstart.infra.names import template_name
 from blackstart.infra.server import processes_of
 from blackstart.process import Guardian, Spawner
 from blackstart.record import Journal, Run, read_journal
+from blackstart.record.identity import identity_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -260,6 +261,9 @@ def test_a_shared_server_that_died_is_an_error_with_its_log_and_never_quietly_an
             server = infra.postgres
         os.kill(server.pid, signal.SIGKILL)
         eventually(lambda: processes_of(infra.scratch.folder / "postgres"), (), within=WITHIN_S)
+        eventually(
+            lambda: identity_of(server.pid), None, within=WITHIN_S
+        )  # it leaves its folder before it is over
         with (
             Infra(run, spawner) as later,
             pytest.raises(InfraError, match=r"server is dead.*postgres\.1\.log"),

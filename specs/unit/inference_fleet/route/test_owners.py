@@ -114,3 +114,35 @@ def test_an_asker_that_gives_up_ends_its_own_wait_alone() -> None:
         assert await epoch(waits) == 1
 
     asyncio.run(story())
+
+
+def test_who_asks_in_the_moment_a_statement_has_been_answered_is_asked_for() -> None:
+    async def story() -> None:
+        table = Table()
+        answered = asyncio.get_running_loop().create_future()
+
+        async def read(node_ids: Sequence[str]) -> dict[str, Owner]:
+            if "at-once" in node_ids:
+                answered.set_result(
+                    None
+                )  # who waits for this runs before anything that the end of a task brings
+                return {}
+            return await table.read(node_ids)
+
+        together = OwnersTogether(read)
+
+        async def late() -> Owner | None:
+            await answered
+            return await together.owner("late")
+
+        slow = [asyncio.create_task(together.owner(f"slow-{number}")) for number in range(AT_ONCE - 1)]
+        await turns()
+        asking = asyncio.create_task(late())
+        assert await together.owner("at-once") is None
+        await turns()
+        assert table.asked[len(slow) :] == [["late"]], "nobody asks for who came in that moment"
+        for number in range(len(table.sent)):
+            table.says(number, epoch=1)
+        assert [await epoch(each) for each in (*slow, asking)] == [1] * AT_ONCE
+
+    asyncio.run(story())

@@ -40,11 +40,11 @@ def _open(session: Session) -> tuple[Stream, Collector]:
     return stream, seen
 
 
-async def _parked(stream: Stream) -> None:
-    """A handler that neither reads nor ends."""
+async def _parked(stream: Stream, until: asyncio.Event | None = None) -> None:
+    """A handler that does not read and ends when it is told, if it ever is: a session that ends waits for it."""
     stream.pause_reading()
     stream.set_protocol(Collector())
-    await asyncio.Event().wait()
+    await (until or asyncio.Event()).wait()
 
 
 # ---- over a real uvicorn and a real websockets client
@@ -539,7 +539,8 @@ def test_a_closed_stream_whose_peer_takes_nothing_of_what_is_left_is_reset_at_bo
     caplog.set_level(logging.INFO)
 
     async def story() -> None:
-        async with linked(on_client_stream=_parked, timings=STALLING) as link:
+        judged = asyncio.Event()
+        async with linked(on_client_stream=lambda stream: _parked(stream, judged), timings=STALLING) as link:
             stream = link.server.open_stream()
             stream.set_protocol(Curt())
             stream.write(bytes(2 * INITIAL_WINDOW))
@@ -556,6 +557,7 @@ def test_a_closed_stream_whose_peer_takes_nothing_of_what_is_left_is_reset_at_bo
             await until(lambda: theirs.error is not None)
             assert isinstance(theirs.error, StreamReset)
             assert link.server.connected
+            judged.set()
 
     asyncio.run(story())
     assert "was reset (stalled)" in caplog.text
@@ -578,7 +580,8 @@ def test_a_closed_stream_whose_peer_takes_what_is_left_slowly_is_heard_to_its_en
 
     async def story() -> None:
         loop = asyncio.get_running_loop()
-        async with linked(on_client_stream=_parked, timings=STALLING) as link:
+        judged = asyncio.Event()
+        async with linked(on_client_stream=lambda stream: _parked(stream, judged), timings=STALLING) as link:
             stream, _ = _open(link.server)
             stream.write(bytes(4 * INITIAL_WINDOW))
             await until(lambda: _full(link.client, stream.id))
@@ -593,6 +596,7 @@ def test_a_closed_stream_whose_peer_takes_what_is_left_slowly_is_heard_to_its_en
             assert len(slow.data) == 4 * INITIAL_WINDOW
             assert loop.time() - begun > STALLING.splice_stall_s, "the control: it was no slow one"
             slow.stream.abort()
+            judged.set()
 
     asyncio.run(story())
 
