@@ -135,6 +135,8 @@ async def _arrived(replica: Replica, node_id: str) -> None:
         await replica.roster.tunnel_arrived(node_id)
     except (DatabaseUnavailable, NodeUnknown) as error:
         _log.warning("the status waits for the next health tick: %s", error)
+    except Exception:  # noqa: BLE001 - whatever it is, a tunnel that stands is not ended by it
+        _log.exception("the status waits for the next health tick")
 
 
 async def _release(replica: Replica, node_id: str, epoch: int) -> None:

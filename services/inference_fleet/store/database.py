@@ -30,6 +30,9 @@ Connection: TypeAlias = psycopg.AsyncConnection[DictRow]
 OLDEST_SERVER = 14
 _POOL_MAX = 8
 _RV = TypeVar("_RV")
+# What the library files under errors of its own: a server that takes no writes (a standby, after a failover), and one
+# that has ended a session which stood still in the middle of a transaction.
+_OUTAGES = (psycopg.errors.ReadOnlySqlTransaction, psycopg.errors.IdleInTransactionSessionTimeout)
 
 # The pool reports each failed attempt of an outage; whoever is refused a connection says it once, by name.
 logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
@@ -67,6 +70,35 @@ class _BoundedConnection(psycopg.AsyncConnection[DictRow]):
             copy.shutdown(socket.SHUT_RDWR)
 
 
+class _Pool(AsyncConnectionPool[_BoundedConnection]):
+    """The library's pool, which a task that is cancelled in the wrong turn neither robs nor outlives.
+
+    A return that hands a connection to a waiter is cut by a cancel of whoever returns it: the waiter is off the queue
+    then, and nobody wakes it; the connection is lost with its place in the pool. And a waiter that is cancelled in the
+    turn in which it is handed one may go on as if nothing had been (Python 3.11's `wait_for`).
+    """
+
+    async def getconn(self, timeout: float | None = None) -> _BoundedConnection:  # noqa: ASYNC109 - the library's
+        """A connection, or the cancel that came while it was waited for."""
+        task = asyncio.current_task()
+        assert task is not None, "awaited by a task"
+        before = task.cancelling()
+        connection = await super().getconn(timeout)
+        if task.cancelling() > before:
+            await self.putconn(connection)
+            raise asyncio.CancelledError
+        return connection
+
+    async def putconn(self, conn: _BoundedConnection) -> None:
+        """Return it whole, whatever becomes of the caller meanwhile."""
+        returning = asyncio.create_task(super().putconn(conn))
+        try:
+            await asyncio.shield(returning)
+        except asyncio.CancelledError:
+            await asyncio.wait([returning])
+            raise
+
+
 class Database:
     """A pool of at most 8 connections: autocommit, rows as dicts, UTC, bounded statements.
 
@@ -75,9 +107,12 @@ class Database:
     | a connection from the pool | `database_connect_s`    | `DatabaseUnavailable` |
     | one statement              | `database_statement_s`  | `DatabaseUnavailable` |
     | one statement, server dead | twice that              | `DatabaseUnavailable` |
+    | the next of a transaction  | `database_statement_s`  | `DatabaseUnavailable` |
+
+    The last keeps a replica that stands still in the middle of a transaction from holding its locks against the others.
     """
 
-    def __init__(self, pool: AsyncConnectionPool[_BoundedConnection], *, name: str, where: str) -> None:
+    def __init__(self, pool: _Pool, *, name: str, where: str) -> None:
         """Made by `open`; `where` names host, port and database without any secret."""
         self._pool = pool
         self.name = name
@@ -113,7 +148,7 @@ class Database:
                 await pool.drain()
                 raise
 
-        pool = AsyncConnectionPool(
+        pool = _Pool(
             conninfo,
             connection_class=_BoundedConnection,
             kwargs={"autocommit": True, "row_factory": dict_row},
@@ -183,9 +218,8 @@ def connection_options(url: str, *, timings: Timings, name: str) -> tuple[str, s
             "the database URL cannot be read; try: postgresql://USER:PASSWORD@HOST:PORT/NAME"
         ) from None
     statement_ms = math.ceil(timings.database_statement_s * 1000)
-    options = (
-        f"-c statement_timeout={statement_ms} -c timezone=UTC {given.pop('options', None) or ''}".strip()
-    )
+    limits = f"-c statement_timeout={statement_ms} -c idle_in_transaction_session_timeout={statement_ms}"
+    options = f"{limits} -c timezone=UTC {given.pop('options', None) or ''}".strip()
     conninfo = make_conninfo(
         "",
         **{
@@ -232,7 +266,7 @@ def _has_something_to_say(connection: _BoundedConnection) -> bool:
     return bool(poller.poll(0))
 
 
-def _told(pool: AsyncConnectionPool[_BoundedConnection]) -> str:
+def _told(pool: _Pool) -> str:
     """What the pool has: whether its connections are all in use, do not come about, or were lost."""
     has = pool.get_stats()
     tried, failed = has.get("connections_num", 0), has.get("connections_errors", 0)
@@ -247,7 +281,7 @@ def _told(pool: AsyncConnectionPool[_BoundedConnection]) -> str:
 async def _outage(where: str) -> AsyncIterator[None]:
     try:
         yield
-    except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+    except (psycopg.OperationalError, psycopg.InterfaceError, *_OUTAGES) as error:
         refuse_wrong_password(error, where=where)
         raise DatabaseUnavailable(
             f"database {where} did not serve: {_text(error)}; try: check that it runs and that "

@@ -7,11 +7,12 @@ import re
 import time
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 import pytest
+from specs.unit.inference_fleet.route.piped import until
 
 from inference_fleet.settings import Timings
 from inference_fleet.store import (
@@ -192,6 +193,113 @@ def test_a_cancelled_statement_gives_its_connection_back(play: Play) -> None:
             with pytest.raises(asyncio.CancelledError):
                 await task
         assert await stage.database.rows("SELECT 1 AS one") == [{"one": 1}]
+
+    play(story)
+
+
+TURNS = range(8)
+"""In how many turns of the loop a connection passes from one task to the next, and some more."""
+
+
+def test_whoever_is_cancelled_while_it_gives_its_connection_back_robs_nobody_who_waits(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("inference_fleet.store.database._POOL_MAX", 1)
+
+    async def story(stage: Stage) -> None:
+        only = await stage.another_database("narrow")
+
+        async def cancel(user: asyncio.Task[Any], turns: int) -> None:
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            user.cancel()
+
+        async def use(turns: int) -> None:
+            user = asyncio.current_task()
+            assert user is not None
+            async with only.connection() as connection:
+                await connection.execute("SELECT 1")  # the library gives no turn away soon after an answer
+                begun.append(asyncio.create_task(only.row("SELECT 1 AS one")))
+                begun.append(asyncio.create_task(cancel(user, turns)))
+                await asyncio.sleep(0)  # who waits is in the queue, and in the same turn this is over
+
+        for turns in TURNS:
+            begun: list[asyncio.Task[Any]] = []
+            await asyncio.wait([asyncio.create_task(use(turns))])
+            outcome, _ = await asyncio.gather(*begun, return_exceptions=True)
+            assert outcome == {"one": 1}, f"{turns} turns later: a waiter was robbed: {outcome!r}"
+
+    play(story, timings=replace(Timings.drill(), database_connect_s=1.0))
+
+
+def test_a_cancel_in_the_turn_in_which_a_connection_comes_is_not_lost(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("inference_fleet.store.database._POOL_MAX", 1)
+
+    async def story(stage: Stage) -> None:
+        only = await stage.another_database("narrow")
+
+        async def use(until: asyncio.Event) -> None:
+            async with only.connection():
+                await until.wait()
+
+        for turns in TURNS:
+            over, never = asyncio.Event(), asyncio.Event()
+            user = asyncio.create_task(use(over))
+            await until(lambda: not only._pool._pool)
+            waits = asyncio.create_task(use(never))
+            await until(lambda: len(only._pool._waiting) == 1)
+            over.set()
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            waits.cancel()
+            _, left = await asyncio.wait([waits], timeout=QUICK.database_statement_s)
+            assert not left, f"{turns} turns later: a cancelled task goes on"
+            assert await only.row("SELECT 1 AS one") == {"one": 1}
+            await user
+
+    play(story)
+
+
+def test_a_session_that_stands_still_in_a_transaction_is_ended_and_holds_up_nobody(play: Play) -> None:
+    async def story(stage: Stage) -> None:
+        other = await stage.another_database("other")
+
+        async def stand_still() -> None:
+            async with stage.database.transaction() as connection:
+                await connection.execute("LOCK TABLE leases IN ACCESS EXCLUSIVE MODE")
+                standing.set()
+                await over.wait()
+                await connection.execute("SELECT 1")
+
+        standing, over = asyncio.Event(), asyncio.Event()
+        stands = asyncio.create_task(stand_still())
+        await standing.wait()
+
+        async def served() -> bool:
+            try:
+                return await other.rows("SELECT 1 FROM leases") == []
+            except DatabaseUnavailable:  # its own statement's time was over first
+                return False
+
+        await until(served, "a session that stands still keeps its locks")
+        over.set()
+        with pytest.raises(DatabaseUnavailable):
+            await stands
+
+    play(story, timings=QUICK)
+
+
+def test_a_server_that_takes_no_writes_is_an_outage(play: Play) -> None:
+    async def story(stage: Stage) -> None:
+        async def write() -> None:
+            async with stage.database.connection() as connection:
+                await connection.execute("SET default_transaction_read_only = on")
+                await connection.execute("INSERT INTO leases VALUES ('n', 'h', 1, clock_timestamp())")
+
+        (outcome,) = await asyncio.gather(write(), return_exceptions=True)
+        assert isinstance(outcome, DatabaseUnavailable), f"a standby is no outage: {outcome!r}"
 
     play(story)
 
