@@ -111,7 +111,13 @@ def test_a_drill_whose_worker_dies_under_it_fails_names_every_check_and_ends_eve
         run = Run.attach(tmp_path / "latest")
         [worker] = _events(run, "spawn", "worker-0")
         os.kill(worker.data["pid"], signal.SIGKILL)
-        said, complaints = drill.communicate(timeout=WITHIN_S)
+        assert drill.stdout is not None
+        assert drill.stderr is not None
+        said, complaints = (
+            drill.stdout.read(),
+            drill.stderr.read(),
+        )  # `communicate` would pass over what is read ahead
+        drill.wait(WITHIN_S)
     *checks, last = [*lines, *said.splitlines()]
     assert drill.returncode == 1, f"{checks} {last} {complaints}"
     assert [line.split()[1] for line in checks] == IDS

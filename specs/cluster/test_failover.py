@@ -60,6 +60,10 @@ def test_a_cold_restarted_replica_rehydrates_its_roster_and_goes_on_taking_heart
     assert after.ids == before.ids, "the roster was not in the database"
     fleet.wait_owner(0, 0)
     beat = fleet.roster(via=0).value("worker-0", "last_heartbeat")
+    # a start that took long finds its heartbeat stale and says so until the next one
+    eventually(
+        lambda: fleet.status(0, via=0), "healthy", within=fleet.timings.offline_within_s, watch=fleet.watch
+    )
     # no heartbeat from before the restart is fresh at the end of this window: it has to take new ones
     window = fleet.timings.offline_within_s + fleet.timings.heartbeat_s
     consistently(lambda: fleet.status(0, via=0), "healthy", during=window, watch=fleet.watch)

@@ -25,7 +25,7 @@ import sys
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -42,6 +42,9 @@ from blackstart.record import (
     identity_of,
 )
 from blackstart.record.ledger import owed
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
 
 _BACKLOG = 64
 _SEND_WITHIN_S = 1.0
@@ -85,7 +88,7 @@ class _Guardian:
         if self.owner_pidfd >= 0:
             self.poll.register(self.owner_pidfd, select.POLLIN)
         while not self.over:
-            for descriptor, _ in self.poll.poll():
+            for descriptor in in_order(self.poll.poll(), listener=self.listener.fileno(), users=self.users):
                 if descriptor == self.listener.fileno():
                     self.accept()
                 elif descriptor == self.owner_pidfd:
@@ -227,6 +230,15 @@ class _Guardian:
             self.ledger.ended(charge, reason=reason)
         except OSError as wrong:
             _complain(wrong)
+
+
+def in_order(woken: Sequence[tuple[int, int]], *, listener: int, users: Collection[int]) -> list[int]:
+    """What woke the guardian, in the order it is looked at: who comes, then what is said, then who has died.
+
+    A goodbye and the death right after it may come in one turn, and it is the goodbye that counts. Who comes is let in
+    before anything is closed, so that no descriptor of this turn has a new meaning.
+    """
+    return sorted((one for one, _ in woken), key=lambda one: (one != listener, one not in users))
 
 
 def main(arguments: list[str]) -> int:

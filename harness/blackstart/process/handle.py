@@ -166,7 +166,9 @@ class Handle:
             else f"{self.name}: ended with {ended} and left {', '.join(f'pid {stat.pid}' for stat in left)} running"
         )
         report = self.log.tail()
-        death = self.kill(within=within)
+        death = self.kill(
+            within=max(within, CONFIRM_WITHIN_S)
+        )  # what it was given to end by itself is no measure
         if not escalate:
             raise StopEscalated(
                 f"{text}; SIGKILL was needed; try: a larger budget, or escalate=True where that is meant\n{report}"

@@ -87,7 +87,7 @@ class Session:
         self._over = asyncio.Event()
         self._finished = asyncio.Event()
         self._ending: Ending | None = None
-        self._peer_left = False
+        self.peer_left = False  # it said that it goes away
         self._farewell: tuple[int, str] | None = None
 
     def __repr__(self) -> str:
@@ -247,7 +247,7 @@ class Session:
         self._streams.pop(stream.id, None)
         if not self._streams:
             self._empty.set()
-            if self._peer_left and self._ending is None:
+            if self.peer_left and self._ending is None:
                 self._end(
                     Ending(clean=True, cause="the peer went away and the last stream ended"),
                     farewell=(_CLOSE_NORMAL, "went away"),
@@ -306,7 +306,7 @@ class Session:
         if code != GO_AWAY_NORMAL:
             self._end(Ending(clean=False, cause=f"the peer ended the session: {GO_AWAY_MEANING[code]}"))
             return
-        self._peer_left = True
+        self.peer_left = True
         self._leaving.set()
         if not self._streams:
             self._end(Ending(clean=True, cause="the peer went away"), farewell=(_CLOSE_NORMAL, "went away"))

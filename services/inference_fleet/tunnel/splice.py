@@ -109,6 +109,7 @@ class Joint:
 
     def _tell(self) -> None:
         self.over = True
+        self._disarm()  # a timer would keep both sides, and the session of the left one, for as long as it runs
         then, self.then = self.then, None
         if then is not None:
             left, right = self.left.passed, self.right.passed
@@ -135,8 +136,7 @@ class Joint:
             self.cut()
             return
         self.parting = True
-        if self._timer is not None:
-            self._timer.cancel()
+        self._disarm()
         left.pause_reading()
         left.set_write_buffer_limits(high=0)
         self._unflushed_bytes = left.get_write_buffer_size()
@@ -152,9 +152,7 @@ class Joint:
 
     def cut(self) -> None:
         """Abort whatever side has not ended by itself."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._disarm()
         for half in (self.left, self.right):
             if not half.lost:
                 half.transport.abort()
@@ -171,6 +169,11 @@ class Joint:
         elif self._timer is None and not self.parting:
             self._moved = False
             self._arm(self._judge)
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _arm(self, judge: Callable[[], None]) -> None:
         self._due = self.loop.time() + self.stall_s

@@ -246,13 +246,14 @@ class Supervisor:
             await asyncio.sleep(self._timings.heartbeat_s)
             for model in self.models:
                 _, _, number = model.process_key.rpartition("#")
-                if number and self._logs.oversized(model.name, int(number)):
-                    await self._cut_log(model, int(number))
+                if number:
+                    await self._bound_log(model, int(number))
 
-    async def _cut_log(self, model: Model, number: int) -> None:
-        """A full disk may keep a file from being cut; it must not end the models."""
+    async def _bound_log(self, model: Model, number: int) -> None:
+        """A full or a broken disk may keep a file from being measured or cut; it must not end the models."""
         try:
-            await asyncio.to_thread(self._logs.cut, model.name, number)
+            if self._logs.oversized(model.name, number):
+                await asyncio.to_thread(self._logs.cut, model.name, number)
         except OSError as error:
             _log.warning("%s could not be cut: %s", self._logs.file(model.name, number), error)
 

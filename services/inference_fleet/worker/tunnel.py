@@ -154,7 +154,8 @@ class TunnelLoop:
         session = await self._begin(group, dialled, url)
         await session.wait_leaving()
         lasted_s = loop.time() - begun
-        if session.ending is not None:
+        # an idle one ends as soon as its peer goes away
+        if session.ending is not None and not session.peer_left:
             return self._unreached(f"the session ended: {session.ending.cause}", lasted_s=lasted_s)
         # a replica on its way out, and the next one may be a better home
         self.why_not = f"{url} went away"
@@ -162,8 +163,8 @@ class TunnelLoop:
             self._retire(session, Deadline.after(self._timings.drain_wait_s)), name="tunnel drain"
         )
         self._rotation.advance()
-        lasted = lasted_s >= self._timings.reconnect_reset_after_s
-        return 0.0 if lasted else self._schedule.next_wait_s(lasted_s=lasted_s)
+        wait_s = self._schedule.next_wait_s(lasted_s=lasted_s)
+        return 0.0 if lasted_s >= self._timings.reconnect_reset_after_s else wait_s
 
     async def _begin(self, group: asyncio.TaskGroup, dialled: Dialled, url: str) -> Session:
         self._seen.learn(dialled.epoch)

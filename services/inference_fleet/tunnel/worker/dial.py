@@ -18,6 +18,9 @@ SUBPROTOCOL: Final = "blackstart.tunnel.v1"
 BOOT_HEADER: Final = "X-Blackstart-Boot"
 SEEN_EPOCH_HEADER: Final = "X-Blackstart-Seen-Epoch"
 EPOCH_HEADER: Final = "X-Blackstart-Epoch"
+_LAST_EPOCH: Final = (
+    2**63 - 1
+)  # the last that a sequence gives out; a replica would believe no worker that has seen more
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,10 @@ async def dial(
         ssl=ssl,
     )
     text = headers.get(EPOCH_HEADER.lower(), "")
-    if not (text.isascii() and text.isdigit()):
+    readable = text.isascii() and text.isdigit() and len(text) <= len(str(_LAST_EPOCH))
+    if not readable or int(text) > _LAST_EPOCH:
         carrier.abort()
-        raise DialFailed(f"{url}: the 101 carries {EPOCH_HEADER}={text!r}, not a number")
+        raise DialFailed(
+            f"{url}: the 101 carries {EPOCH_HEADER}={text[:40]!r}, not a number up to {_LAST_EPOCH}"
+        )
     return Dialled(carrier, int(text))

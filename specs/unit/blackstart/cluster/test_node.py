@@ -132,11 +132,11 @@ def test_a_crash_before_ready_is_told_at_once_with_status_and_log(one: Callable[
     assert (node.state, node.alive) == (State.FAILED, False)
 
 
-@pytest.mark.parametrize(("factor", "budget"), [(1.0, "0.4 s"), (2.0, "0.8 s")])
+@pytest.mark.parametrize(("factor", "budget"), [(1.0, "1.2 s"), (2.0, "2.4 s")])
 def test_a_node_that_is_never_ready_says_what_it_answered_and_is_not_left_running(
     one: Callable[..., Cluster], factor: float, budget: str
 ) -> None:
-    node = one("never=1", ready=0.4).node("web-0")
+    node = one("never=1", ready=1.2).node("web-0")
     with (
         installed(Waiter(factor=factor)),
         pytest.raises(

@@ -14,6 +14,7 @@ import pytest
 
 from blackstart.cluster.waiting import eventually
 from blackstart.process import Guardian, GuardianGone
+from blackstart.process.guardian import in_order
 from blackstart.process.wire import address
 from blackstart.record import ChargeKind, Ledger, Run, identity_of, read_journal, read_ledger
 from blackstart.record.ledger import owed
@@ -233,3 +234,10 @@ def test_a_full_disk_keeps_nothing_from_being_ended(tmp_path: Path) -> None:
         eventually(lambda: marked(mark), [], within=ORPHANS_WITHIN_S)
         eventually(lambda: gone(owner.guardian), True, within=ORPHANS_WITHIN_S)
         assert owed(read_ledger(owner.run_dir))  # control: it could not write them off
+
+
+def test_a_goodbye_counts_before_the_death_that_came_with_it_and_who_comes_before_both() -> None:
+    owner, listener, user, others = 9, 3, 5, 7
+    woken = [(owner, 1), (user, 1), (listener, 1), (others, 1)]
+    told = in_order(woken, listener=listener, users={user: "its connection"})
+    assert told == [listener, user, owner, others], "who said goodbye is taken for one that died without"

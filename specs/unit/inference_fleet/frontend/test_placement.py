@@ -128,7 +128,7 @@ def test_a_callers_budget_shortens_and_names_nobody(url: str, tmp_path: Path) ->
                 await asked.admin()
                 asking = asyncio.create_task(
                     asked.http.post(
-                        "/v1/chat/completions", json=ASK, headers={"X-Blackstart-Budget-Ms": "200"}
+                        "/v1/chat/completions", json=ASK, headers={"X-Blackstart-Budget-Ms": "1000"}
                     )
                 )
                 _, late = await asyncio.wait({asking}, timeout=TIMINGS.start_s / 2)

@@ -219,6 +219,25 @@ def test_a_replaced_credential_cuts_the_live_tunnel_at_the_next_beat(url: str, t
     asyncio.run(story())
 
 
+def test_a_status_that_cannot_be_written_ends_no_tunnel(
+    url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        async with served(url, tmp_path) as front:
+
+            async def fails(_node: str) -> None:
+                raise ValueError("a status of a newer release")
+
+            front.replica.roster.tunnel_arrived = fails  # type: ignore[method-assign,assignment]  # the fault
+            async with worker(front) as held:
+                await until(lambda: "a status of a newer release" in caplog.text)
+                _, goes_on = await asyncio.wait([held.run], timeout=TIMINGS.instance_beat_s)
+                assert goes_on, "a tunnel ended by its status"
+                assert front.replica.table.held() == {held.node_id: held.epoch}
+
+    asyncio.run(story())
+
+
 def test_dials_before_authentication_are_few_and_short(url: str, tmp_path: Path) -> None:
     async def story() -> None:
         quick = replace(TIMINGS, handshake_s=TIMINGS.instance_beat_s)

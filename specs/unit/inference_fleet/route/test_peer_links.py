@@ -272,7 +272,7 @@ def test_a_peer_that_moved_is_dialled_at_its_new_address() -> None:
 
 
 def test_an_idle_link_is_closed_and_one_with_a_stream_is_not() -> None:
-    quick = replace(TIMINGS, peer_idle_s=TIMINGS.reconnect_backoff_min_s)
+    quick = replace(TIMINGS, peer_idle_s=4 * TIMINGS.reconnect_backoff_min_s)
 
     async def story() -> None:
         async with played_owner(pass_on) as owner, links(timings=quick) as peers:

@@ -12,7 +12,7 @@ import pytest
 from inference_fleet.tunnel import Limits, SessionDead, Spliced, SpliceStalled, StreamReset, splice
 from inference_fleet.tunnel.echo import echo_stream
 from inference_fleet.tunnel.loopback import connect_loopback
-from inference_fleet.tunnel.splice import is_ordinary
+from inference_fleet.tunnel.splice import Joint, is_ordinary
 from inference_fleet.tunnel.yamux.wire import INITIAL_WINDOW
 
 from .linked import TIMINGS, Collector, until, within
@@ -503,6 +503,22 @@ def test_it_does_not_return_before_the_second_direction_has_finished() -> None:
         right.protocol.eof_received()
         assert (left.eof, left.closed, right.closed) == (True, True, True)
         assert await within(task) == Spliced(to_right=0, to_left=11)
+
+    asyncio.run(story())
+
+
+def test_a_joint_that_is_over_is_kept_by_nothing() -> None:
+    async def story() -> None:
+        left, right = Scripted(), Scripted()
+        joint = Joint(left, right, stall_s=TIMINGS.splice_stall_s)
+        left.protocol.eof_received()
+        await asyncio.sleep(0)
+        assert joint._timer is not None, "the control: one direction that is over is watched"
+        right.protocol.eof_received()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert joint.over
+        assert joint._timer is None, "a timer keeps what is over"
 
     asyncio.run(story())
 

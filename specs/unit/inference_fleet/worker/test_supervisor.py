@@ -239,19 +239,23 @@ def _process_on(port: int) -> psutil.Process:
     return found
 
 
-def test_a_log_that_cannot_be_cut_ends_no_model(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("broken", ["oversized", "cut"])
+def test_a_log_that_cannot_be_measured_or_cut_ends_no_model(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(LogFolder, "oversized", lambda *_: True)
-    monkeypatch.setattr(LogFolder, "cut", full)
+    monkeypatch.setattr(LogFolder, broken, full)
 
     async def story() -> None:
         home = Home(tmp_path, "http://f")
         home.model("m")
         async with supervised(home, TIMING_HEARTBEAT_S="0.05") as supervisor:
+            (model,) = supervisor.models
+            (outcome,) = await asyncio.gather(supervisor._bound_log(model, 1), return_exceptions=True)
+            assert outcome is None, "a file that cannot be bounded ends the models"
             await until(lambda: "could not be cut" in caplog.text)
             await until(lambda: supervisor.count(Phase.READY) == 1)
 

@@ -233,6 +233,19 @@ def test_after_a_go_away_another_tunnel_is_dialled_at_once_and_running_streams_f
     asyncio.run(story())
 
 
+def test_the_go_away_of_an_idle_tunnel_is_not_its_death(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        async with frontend() as double, held(tmp_path, double.url) as worker:
+            await until(lambda: worker.loop.connected)
+            double.sessions[0].go_away("restarting")
+            await until(lambda: len(double.sessions) == 2 and worker.loop.connected)
+
+    asyncio.run(story())
+    assert "the session ended" not in caplog.text, "a go-away was taken for a death"
+
+
 @pytest.mark.holds("B-34")
 def test_a_stream_that_does_not_end_after_a_go_away_is_cut_in_time(tmp_path: Path) -> None:
     async def story() -> None:

@@ -70,7 +70,7 @@ def test_the_dial_says_who_it_is_and_what_it_has_seen_and_learns_its_epoch() -> 
     asyncio.run(story())
 
 
-@pytest.mark.parametrize("epoch", [None, b"", b"-1", b"4.2", b"forty"])
+@pytest.mark.parametrize("epoch", [None, b"", b"-1", b"4.2", b"forty", b"9223372036854775808", b"1" * 5000])
 def test_a_101_without_a_usable_epoch_is_a_failed_dial(epoch: bytes | None) -> None:
     async def story() -> None:
         async with _frontend(epoch=epoch) as (url, _):
