@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from blackstart.cluster.waiting import eventually
-from blackstart.infra.engine import RUN_LABEL, Engine, find_engine
+from blackstart.infra.engine import RUN_LABEL, Engine, find_wanted_engine
 from blackstart.process.procfs import cwd_of, pids
 from blackstart.process.strays import Sought, find
 from blackstart.record import Run
@@ -163,7 +163,7 @@ def test_a_killed_controller_of_parallel_workers_leaves_no_process_behind(tmp_pa
 def test_a_killed_controller_leaves_no_container_behind(tmp_path: Path) -> None:
     with _inner(tmp_path, "one", "two", frontends=1, workers=1, xdist=2, postgres="container") as inner:
         run, _ = inner.up("one")
-        engine = find_engine()
+        engine = find_wanted_engine(remark=print)
         assert isinstance(engine, Engine), engine
 
         def containers() -> list[str]:

@@ -91,7 +91,8 @@ def test_a_used_name_with_another_credential_is_refused_while_its_holder_lives_a
     assert _beat(fleet, holder, credential=own, boot=boot).status_code == 401
 
 
-@pytest.mark.cluster(frontends=1, workers=1)
+# long enough for a start on a slow machine, so that the old self is not stale before the new one first asks
+@pytest.mark.cluster(frontends=1, workers=1, timings_s={"heartbeat_stale_s": 6.0})
 def test_a_worker_restarted_with_its_credential_is_the_same_node_and_one_without_it_waits_for_its_old_self(
     fleet: Fleet,
 ) -> None:

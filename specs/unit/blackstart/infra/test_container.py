@@ -17,7 +17,7 @@ from blackstart.infra import Budgets, Infra, InfraError, admin
 from blackstart.infra import container as provider
 from blackstart.infra.choice import IMAGE_VARIABLE, image_name
 from blackstart.infra.container import usable_engine
-from blackstart.infra.engine import RUN_LABEL, Engine, find_engine
+from blackstart.infra.engine import RUN_LABEL, Engine, find_wanted_engine
 from blackstart.infra.names import container_name
 from blackstart.process import Guardian, Spawner
 from blackstart.record import Journal, Run
@@ -32,7 +32,7 @@ BUDGETS = Budgets(start_s=20.0)
 
 @pytest.fixture
 def engine() -> Engine:
-    found = find_engine()
+    found = find_wanted_engine(remark=print)
     assert isinstance(found, Engine), found
     return found
 
