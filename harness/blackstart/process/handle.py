@@ -166,9 +166,8 @@ class Handle:
             else f"{self.name}: ended with {ended} and left {', '.join(f'pid {stat.pid}' for stat in left)} running"
         )
         report = self.log.tail()
-        death = self.kill(
-            within=max(within, CONFIRM_WITHIN_S)
-        )  # what it was given to end by itself is no measure
+        # how long it was given to end by itself is no measure of how long the kernel takes
+        death = self.kill(within=max(within, CONFIRM_WITHIN_S))
         if not escalate:
             raise StopEscalated(
                 f"{text}; SIGKILL was needed; try: a larger budget, or escalate=True where that is meant\n{report}"

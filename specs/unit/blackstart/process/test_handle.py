@@ -189,6 +189,19 @@ def test_a_stop_may_be_told_to_escalate(yard: Yard) -> None:
     assert marked(mark) == []
 
 
+def test_a_stop_that_was_given_no_time_leaves_its_kill_enough(yard: Yard) -> None:
+    mark = new_mark()
+    handle = yard.spawn(*families(mark)["deaf"])
+    eventually(lambda: sleeping(mark), SLEEPERS["deaf"], within=WITHIN_S)
+    late = ""
+    try:
+        handle.stop(within=1e-6, escalate=True)
+    except NotDead as wrong:
+        late = str(wrong)
+    assert not late, f"a kill had only what the stop was given: {late}"
+    assert marked(mark) == []
+
+
 def test_a_stop_that_leaves_a_child_running_is_an_error_too(yard: Yard) -> None:
     mark = new_mark()
     handle = yard.spawn("sh", "-c", f"trap 'exit 0' TERM; setsid sleep {mark} & echo up; wait")

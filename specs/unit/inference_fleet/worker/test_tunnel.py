@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
+    from inference_fleet.settings import Timings
     from inference_fleet.tunnel.worker import Target
 
 IDENTITY = Identity(node_id=NODE, boot_id="boot-0001", credential="cd" * 32)
@@ -47,7 +48,9 @@ class Held:
 
 
 @asynccontextmanager
-async def held(tmp_path: Path, *urls: str, target_port: int = 1, draw: float = 0.0) -> AsyncIterator[Held]:
+async def held(
+    tmp_path: Path, *urls: str, target_port: int = 1, draw: float = 0.0, timings: Timings = TIMINGS
+) -> AsyncIterator[Held]:
     def resolve(tag: str, target: str, process_key: str | None) -> Target | Refusal:
         del target, process_key
         return (LOOPBACK, target_port) if tag == "http" else Refusal.UNAVAILABLE
@@ -61,7 +64,7 @@ async def held(tmp_path: Path, *urls: str, target_port: int = 1, draw: float = 0
         on_stream=serve_streams(node=NODE, seen=seen, resolve=resolve, timings=TIMINGS),
         seen=seen,
         epochs=epochs,
-        timings=TIMINGS,
+        timings=timings,
         metrics=metrics,
         draw=lambda: draw,
     )
@@ -244,6 +247,22 @@ def test_the_go_away_of_an_idle_tunnel_is_not_its_death(
 
     asyncio.run(story())
     assert "the session ended" not in caplog.text, "a go-away was taken for a death"
+
+
+def test_a_session_that_lasted_and_is_told_to_go_makes_the_failures_before_it_forgotten(
+    tmp_path: Path,
+) -> None:
+    soon = replace(TIMINGS, reconnect_reset_after_s=1e-6)  # any session has lasted
+
+    async def story() -> None:
+        async with frontend() as double, held(tmp_path, double.url, timings=soon) as worker:
+            await until(lambda: worker.loop.connected)
+            worker.loop._schedule._failures = 9
+            double.sessions[0].go_away("restarting")
+            await until(lambda: len(double.sessions) == 2 and worker.loop.connected)
+            assert worker.loop._schedule._failures == 1, "failures of long ago lengthen the next wait"
+
+    asyncio.run(story())
 
 
 @pytest.mark.holds("B-34")
