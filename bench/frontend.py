@@ -31,6 +31,7 @@ from inference_fleet.frontend.replica import open_replica
 from inference_fleet.frontend.server import bind, serve_replica
 from inference_fleet.route import StreamParts
 from inference_fleet.settings import Deadline, FrontendSettings
+from inference_fleet.settings.loading import kept_for_life
 from inference_fleet.telemetry.logs import configure_logs
 from inference_fleet.tunnel import TAG_BACKEND
 
@@ -184,7 +185,8 @@ def main() -> int:
     parser.add_argument("--door", action="append", default=[], type=lambda text: text.split(":", 1))
     options = parser.parse_args()
     raise_file_limit()
-    settings = FrontendSettings.from_environ(os.environ)
+    with kept_for_life():  # as production does it around what it loads
+        settings = FrontendSettings.from_environ(os.environ)
     configure_logs(instance=settings.instance_id, secrets=[settings.cluster_secret, settings.database_url])
     return asyncio.run(serve(settings, options))
 

@@ -1,6 +1,7 @@
-"""What a process loads at its start it keeps for its life: the garbage collector looks at none of it, then or later.
+"""How a process of the fleet uses memory for its life, settled at its start.
 
-A quarter of what a replica's imports cost is the collector, called again and again by what it can never free.
+What it loads then the garbage collector looks at neither then nor later: a quarter of what a replica's imports cost is
+the collector, called again and again by what it can never free. What it frees later it keeps for its next buffers.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ import gc
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from inference_fleet.settings.allocator import keep_freed
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
 @contextmanager
 def kept_for_life() -> Iterator[None]:
     """For the imports of a process's entry point: inside, nothing is collected; what is there at the end never will be."""
+    keep_freed()
     gc.disable()
     try:
         yield

@@ -94,6 +94,22 @@ def test_a_port_that_is_taken_is_exit_2_before_anything_else_is_asked(tmp_path: 
     assert done.stderr.splitlines()[-1].startswith(f"blackstart: BLACKSTART_LISTEN={address}: ")
 
 
+def test_a_replica_settles_its_memory_before_it_starts(tmp_path: Path) -> None:
+    script = "import gc; from inference_fleet.frontend.__main__ import main; print(main([]), gc.get_freeze_count())"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        done = subprocess.run(
+            [sys.executable, "-c", script],
+            env=environment(BLACKSTART_DATA_DIR=str(tmp_path), BLACKSTART_LISTEN=address),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    code, frozen = done.stdout.split()
+    assert code == "2", "the control: it had loaded everything by then"
+    assert frozen != "0", "what a replica loads is collected, and what it frees given back"
+
+
 def test_a_database_that_does_not_answer_is_named_without_its_password(tmp_path: Path) -> None:
     quick = {"BLACKSTART_TIMING_START_S": str(TIMINGS.reconnect_backoff_min_s)}
     done = ended(tmp_path, **quick)

@@ -146,6 +146,14 @@ def test_a_file_where_a_folder_belongs_is_blamed_on_the_setting_that_names_it(
         assert "; try: " in said
 
 
+def test_a_worker_settles_its_memory_before_it_starts(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    gc.unfreeze()
+    assert main([], environ=Home(tmp_path, "http://f").environ(DATA_DIR=str(file))) == 2
+    assert gc.get_freeze_count(), "what a worker loads is collected, and what it frees given back"
+
+
 def test_a_wrong_manifest_or_credential_or_port_is_named_and_exits_with_2(tmp_path: Path) -> None:
     home = Home(tmp_path, "http://f")
     home.model("m", 'backend = "babbler"\nspeed = 3')
