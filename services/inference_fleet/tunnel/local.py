@@ -12,6 +12,7 @@ import errno
 import logging
 import os
 import socket
+import struct
 from typing import TYPE_CHECKING, Any, Final
 
 from inference_fleet.tunnel.watermarks import WRITE_HIGH_BYTES, water_marks
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 READ_BYTES: Final = 256 * 1024
 BUFFER: Final = memoryview(bytearray(READ_BYTES))
 _NO_EXTRA: Final[dict[str, Any]] = {}
+_RESETS: Final = struct.pack("ii", 1, 0)
+"""`struct linger`: a close that waits for nothing is a reset."""
 _AGAIN: Final = (BlockingIOError, InterruptedError)
 _log = logging.getLogger(__name__)
 
@@ -50,6 +53,7 @@ class LocalTransport(asyncio.Transport):
         "_buffered",
         "_closing",
         "_eof",
+        "_fd",
         "_high",
         "_loop",
         "_low",
@@ -67,6 +71,7 @@ class LocalTransport(asyncio.Transport):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._loop = asyncio.get_running_loop()
         self._sock = sock
+        self._fd = sock.fileno()  # a selector asked for a socket it does not know describes that in full
         self._unsent: bytearray | None = None
         self._low, self._high = water_marks(WRITE_HIGH_BYTES, None)
         self._reading = self._closing = self._eof = self._told = self._writing_paused = False
@@ -75,7 +80,7 @@ class LocalTransport(asyncio.Transport):
 
     def __repr__(self) -> str:
         state = "closing" if self._closing else "reading" if self._reading else "paused"
-        return f"<LocalTransport fd={self._sock.fileno()} {state} unsent={self.get_write_buffer_size()}>"
+        return f"<LocalTransport fd={self._fd} {state} unsent={self.get_write_buffer_size()}>"
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """The socket alone is known."""
@@ -104,13 +109,13 @@ class LocalTransport(asyncio.Transport):
         """Leave what comes to the kernel, whose bound stops the peer."""
         if self._reading:
             self._reading = False
-            self._loop.remove_reader(self._sock)
+            self._loop.remove_reader(self._fd)
 
     def resume_reading(self) -> None:
         """Ask for data; nothing comes before the loop's next turn."""
         if not self._reading and not self._closing:
             self._reading = True
-            self._loop.add_reader(self._sock, self._readable)
+            self._loop.add_reader(self._fd, self._readable)
 
     def _readable(self) -> None:
         if not self._reading:
@@ -154,7 +159,7 @@ class LocalTransport(asyncio.Transport):
             if sent == len(data):
                 return
             self._unsent = bytearray(memoryview(data)[sent:])
-            self._loop.add_writer(self._sock, self._writable)
+            self._loop.add_writer(self._fd, self._writable)
         else:
             self._unsent += data
         self._pause_writing_if_full()
@@ -201,7 +206,7 @@ class LocalTransport(asyncio.Transport):
         del self._unsent[:sent]
         if not self._unsent:
             self._unsent = None
-            self._loop.remove_writer(self._sock)
+            self._loop.remove_writer(self._fd)
         if self._writing_paused and self.get_write_buffer_size() <= self._low:
             self._writing_paused = False
             self._call(self._protocol.resume_writing)
@@ -228,8 +233,13 @@ class LocalTransport(asyncio.Transport):
                 self._end(None)
 
     def abort(self) -> None:
-        """Close now; what waits is dropped."""
-        self._end(None)
+        """Reset: what waits is dropped, and the other side does not take it for an end of file."""
+        self._reset(None)
+
+    def _reset(self, error: Exception | None) -> None:
+        if not self._told:
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESETS)
+        self._end(error)
 
     def _end(self, error: Exception | None) -> None:
         if self._told:
@@ -238,7 +248,7 @@ class LocalTransport(asyncio.Transport):
         self.pause_reading()
         if self._unsent is not None:
             self._unsent = None
-            self._loop.remove_writer(self._sock)
+            self._loop.remove_writer(self._fd)
         self._closing = True
         self._loop.call_soon(self._lost, error)
 
@@ -253,5 +263,5 @@ class LocalTransport(asyncio.Transport):
             return callback(*args)
         except Exception as error:  # noqa: BLE001  # as every transport: a protocol's bug ends its connection
             _log.exception("a local connection ends: its protocol failed in %s", callback)
-            self._end(error)
+            self._reset(error)
             return None

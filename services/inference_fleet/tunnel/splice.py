@@ -119,8 +119,9 @@ class Joint:
         """The first failure names the whole; both sides end, the left one after what the right had said to it.
 
         A service may answer early and close while its request still comes: the write to it fails, and its answer
-        has been read or lies in the kernel. It goes out before the reset. Nothing of a caller that failed is worth
-        a service's time, so the right side is cut at once.
+        has been read or lies in the kernel. A stream on the left sends it before the reset; of a socket there the
+        kernel may drop what its peer has not taken. Nothing of a caller that failed is worth a service's time, so the
+        right side is cut at once.
         """
         if self.error is None and not self.over:
             self.error, self.failed = error, half.name

@@ -203,7 +203,8 @@ def test_a_stream_that_is_reset_ends_the_service_connection_at_once() -> None:
 
         async def wait(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writer.write(b"ready")
-            await reader.read()
+            with pytest.raises(ConnectionResetError):
+                await reader.read()
             ended.set()
 
         async with joined(wait) as join:
@@ -344,7 +345,8 @@ def test_cancelling_a_splice_closes_both_sides() -> None:
 
         async def wait(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writer.write(b"ready")
-            await reader.read()
+            with pytest.raises(ConnectionResetError):
+                await reader.read()
             ended.set()
 
         async with joined(wait) as join:

@@ -301,10 +301,12 @@ def test_a_stream_past_its_handshake_has_no_task_and_still_passes_both_ways() ->
 
 def test_a_session_that_is_cancelled_takes_the_connections_of_its_streams_with_it() -> None:
     async def story() -> None:
-        ended: list[bytes] = []
+        ended = asyncio.Event()
 
         async def wait(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
-            ended.append(await reader.read())
+            with pytest.raises(ConnectionResetError):
+                await reader.read()
+            ended.set()
 
         async with service(wait) as port, _worker(("127.0.0.1", port)) as (both, _):
             await request_stream(both.server, _request(), deadline=soon())
@@ -313,7 +315,7 @@ def test_a_session_that_is_cancelled_takes_the_connections_of_its_streams_with_i
             both.client_run.cancel()
             await asyncio.wait([both.client_run])
             assert not joints, "a splice outlives its session"
-            await until(lambda: ended == [b""])
+            await within(ended.wait())
 
     asyncio.run(story())
 
