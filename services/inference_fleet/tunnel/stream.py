@@ -15,7 +15,7 @@ from inference_fleet.tunnel.errors import DeadlineExpired, StreamReset
 from inference_fleet.tunnel.farewell import Farewell
 from inference_fleet.tunnel.inbox import Inbox
 from inference_fleet.tunnel.notices import ResetCause
-from inference_fleet.tunnel.passing import Passing, fill, own
+from inference_fleet.tunnel.passing import SMALL_BYTES, Passing, fill, own, put_together
 from inference_fleet.tunnel.watermarks import WRITE_HIGH_BYTES, water_marks
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Stream(asyncio.Transport):
         self._protocol: asyncio.BaseProtocol | None = None
         self._views = False
         self._inbox = Inbox()
-        self._outbox: deque[memoryview] | None = None
+        self._outbox: deque[memoryview | bytearray] | None = None
         self._outbox_bytes = 0
         self._low, self._high = water_marks(WRITE_HIGH_BYTES, None)
         self._reading_paused = False
@@ -173,10 +173,13 @@ class Stream(asyncio.Transport):
             self._host.stream_overflows(self)
             return
         self._outbox = self._outbox or deque()
-        self._outbox.append(memoryview(data))
+        if length < SMALL_BYTES:
+            put_together(self._outbox, data)
+        else:
+            self._outbox.append(memoryview(data))
         self._outbox_bytes += length
         self._host.stream_wrote(self, length)
-        if not isinstance(data, bytes):
+        if length >= SMALL_BYTES and not isinstance(data, bytes):
             own(self._outbox)
         self._pause_writing_if_full()
 
@@ -259,7 +262,7 @@ class Stream(asyncio.Transport):
         self._outbox_bytes -= length
         while length:
             assert self._outbox, "as many bytes as are counted"
-            chunk = self._outbox.popleft()
+            chunk = memoryview(self._outbox.popleft())
             if len(chunk) > length:
                 self._outbox.appendleft(chunk[length:])
                 chunk = chunk[:length]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ import pytest
 from inference_fleet.settings import Deadline
 from inference_fleet.tunnel import DeadlineExpired, SessionDead, StreamReset
 from inference_fleet.tunnel.echo import echo_stream as echo
+from inference_fleet.tunnel.passing import SMALL_BYTES
 from inference_fleet.tunnel.yamux.wire import INITIAL_WINDOW
 
 from .linked import TIMINGS, Collector, soon, until, within
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from inference_fleet.tunnel import Stream
 
 
+WAITING = 128 * 1024
 QUICK = replace(TIMINGS, stream_linger_s=TIMINGS.stream_linger_s / 10)
 
 
@@ -117,17 +120,44 @@ def test_a_reader_may_pause_between_two_kept_pieces() -> None:
     _story(body)
 
 
-def test_a_buffer_given_to_write_may_be_reused_at_once() -> None:
+@pytest.mark.parametrize("times", [1, SMALL_BYTES], ids=["little", "much"])
+def test_a_buffer_given_to_write_may_be_reused_at_once(times: int) -> None:
     async def body(_both: Piped, ours: Stream, theirs: Stream) -> None:
         seen = Collector()
         theirs.set_protocol(seen)
-        buffer = bytearray(b"first")
+        buffer = bytearray(b"first" * times)
         ours.write(buffer)
-        buffer[:] = b"WRONG"
+        buffer[:] = b"WRONG" * times
         ours.write(memoryview(bytearray(b" second")))
         ours.write_eof()
         await within(seen.eof)
-        assert bytes(seen.data) == b"first second"
+        came = bytes(seen.data)
+        assert b"WRONG" not in came, "what was written afterwards went out instead"
+        assert came == b"first" * times + b" second"
+
+    _story(body)
+
+
+@pytest.mark.parametrize("size", [1, 2, SMALL_BYTES - 1])
+def test_small_writes_that_wait_cost_their_bytes_and_not_their_number(size: int) -> None:
+    async def body(_both: Piped, ours: Stream, theirs: Stream) -> None:
+        theirs.pause_reading()
+        seen = Collector()
+        theirs.set_protocol(seen)
+        filler = bytes(INITIAL_WINDOW)
+        ours.write(filler)
+        await until(lambda: theirs._inbox.length == INITIAL_WINDOW)
+        words = [bytes([number % 251]) * size for number in range(WAITING // size)]
+        tracemalloc.start()
+        for word in words:
+            ours.write(word)
+        cost, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert ours.get_write_buffer_size() == len(words) * size, "the control: all of it waits"
+        assert cost < 3 * WAITING, f"{len(words)} writes of {size} bytes that wait cost {cost} bytes"
+        theirs.resume_reading()
+        await until(lambda: len(seen.data) == INITIAL_WINDOW + len(words) * size)
+        assert bytes(seen.data) == filler + b"".join(words)
 
     _story(body)
 
