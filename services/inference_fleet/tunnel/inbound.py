@@ -117,7 +117,7 @@ class Inbound:
 
     def writable(self) -> None:
         """The transport takes bytes again."""
-        self._out.wake()
+        self._out.send_now()
 
     def carrier_lost(self, why: Exception | None) -> None:
         """Nothing comes and nothing goes any more."""

@@ -1,11 +1,19 @@
 """The sending half of a session: a bounded backlog, frames in the order the core says.
 
-Over an awaited carrier one writer task sends; over a direct one whoever brings something to send also sends it.
+Over an awaited carrier one writer task sends. Over a direct one whoever brings much also sends it, with no copy; what
+is little waits for the end of the loop's turn, so that all that a turn brought for a session goes out as one message:
+
+| what there is to send                                | goes out                             |
+|------------------------------------------------------|--------------------------------------|
+| the write with which a turn's reach `AT_ONCE_BYTES`  | at once, with everything that waited |
+| what one read of the session's own carrier asked for | when all of the read is told         |
+| anything else                                        | when the loop's turn is over         |
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from typing import TYPE_CHECKING, Final
 
 from inference_fleet.tunnel.backlog import Backlog
@@ -21,6 +29,7 @@ if TYPE_CHECKING:
     from inference_fleet.tunnel.yamux.core import Mux
     from inference_fleet.tunnel.yamux.limits import Limits
 
+AT_ONCE_BYTES: Final = 16 * 1024
 _BATCH_BYTES: Final = 256 * 1024
 
 
@@ -52,6 +61,9 @@ class Outbound:
         self._direct = carrier if isinstance(carrier, DirectCarrier) else None
         self._held = True
         self._pumping = False
+        self._soon = False
+        self._gathered = 0
+        self._context = contextvars.copy_context()  # what is sent together belongs to no single writer
         self._stall_s = stall_s
         self._failed = failed
         self._watch = watch
@@ -70,6 +82,16 @@ class Outbound:
         """There may be something to send."""
         if self._direct is None:
             self._work.set()
+        elif not self._held and not self._soon:
+            self._soon = True
+            asyncio.get_running_loop().call_soon(self.send_now, context=self._context)
+
+    def send_now(self) -> None:
+        """There may be something to send that has waited, or need not."""
+        self._soon = False
+        self._gathered = 0
+        if self._direct is None:
+            self._work.set()
         elif not self._held:
             self._pump(self._direct)
 
@@ -80,7 +102,7 @@ class Outbound:
     def let_go(self) -> None:
         """Send what was collected and everything from now on as it comes."""
         self._held = False
-        self.wake()
+        self.send_now()
 
     def stop(self) -> None:
         """Nothing goes out any more."""
@@ -103,7 +125,11 @@ class Outbound:
     def add(self, stream: Stream, length: int) -> None:
         """More bytes of the stream wait."""
         self._backlog.add(length, waiting=stream.get_write_buffer_size())
-        self.wake()
+        self._gathered += length
+        if self._gathered >= AT_ONCE_BYTES:
+            self.send_now()
+        else:
+            self.wake()
 
     def discard(self, unsent: int) -> None:
         """A stream ended, and all it had waiting will never go."""

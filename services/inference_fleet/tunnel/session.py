@@ -145,6 +145,7 @@ class Session:
 
     async def close(self) -> None:
         """Say go-away, close the carrier, cut what still runs; returns once `run()` is done with it."""
+        self._out.send_now()  # the last words of this turn, which no stream keeps from here on
         self._end(Ending(clean=not self._streams, cause="closed here"), farewell=(_CLOSE_NORMAL, "closed"))
         if self._group is None:
             if not await self._say_goodbye():

@@ -12,7 +12,7 @@ import pytest
 
 from inference_fleet.tunnel import DirectWebSocket, Ending, Session
 from inference_fleet.tunnel.direct import READ_BYTES
-from inference_fleet.tunnel.outbound import WriteStalled
+from inference_fleet.tunnel.outbound import AT_ONCE_BYTES, WriteStalled
 from inference_fleet.tunnel.websocket import CloseCode, Opcode, close_payload, frame_head, opened
 from inference_fleet.tunnel.yamux.wire import SYN, WINDOW, pack
 
@@ -389,7 +389,7 @@ def test_a_write_that_fails_ends_its_own_session_and_harms_nobody_who_wrote(
 
             monkeypatch.setattr(carrier, "write", broken)
             try:
-                stream.write(b"hello")
+                stream.write(bytes(AT_ONCE_BYTES))
             except ValueError as error:
                 pytest.fail(f"whoever wrote is blamed: {error}")
             ending = await within(running)
