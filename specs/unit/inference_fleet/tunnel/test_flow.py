@@ -29,12 +29,13 @@ __all__ = ["rig"]
 
 MIB = 1024 * 1024
 WAN = Shape.mbit(200, delay_s=0.025)  # 50 ms there and back
-TRANSFER = 24 * MIB
-SHORT_TRANSFER = 4 * MIB
-"""Enough to know a rate of a tenth by."""
+TRANSFER = 96 * MIB
+"""Four seconds of the link: growing and a machine that is busy elsewhere take about half of one."""
+PLAIN_TRANSFER, SHORT_TRANSFER = 24 * MIB, 4 * MIB
+"""Enough to know the rate of the link by, and one of a tenth of it."""
 NO_GROWTH = Limits(growth_pool=1)
-TIMES_FASTER, WITHOUT_GROWTH, LOOKS = 3, 0.4, 3
-"""What share of the link is used is reckoned in `yamux/test_distance.py`, where no busy machine adds to a round trip."""
+OF_WHAT_IT_CARRIES, WITHOUT_GROWTH, LOOKS = 0.8, 0.4, 3
+"""In reckoned time, where no machine is busy, it is `yamux/test_distance.py`."""
 
 
 class Counter(asyncio.Protocol):
@@ -153,18 +154,15 @@ async def _carried(rig: Rig, total: int) -> float:
 
 @pytest.mark.holds("B-36", "B-67")
 @pytest.mark.parametrize("direction", ["down", "up"])
-def test_a_transfer_over_a_distant_link_is_several_times_faster_because_its_window_grows(
+def test_a_transfer_over_a_distant_link_uses_what_it_carries_because_its_window_grows(
     rig: Rig, direction: str
 ) -> None:
     async def story() -> tuple[float, float, float]:
-        carried = await _carried(rig, TRANSFER)
         fixed = await _tunnel_rate(rig, direction, SHORT_TRANSFER, NO_GROWTH)
-        grown = 0.0
-        for _ in range(
-            LOOKS
-        ):  # the best of some: a machine that stands still takes from a rate and adds to none
-            grown = max(grown, await _tunnel_rate(rig, direction, TRANSFER, None))
-            if grown >= TIMES_FASTER * fixed:
+        for _ in range(LOOKS):  # the best of some: a machine that stands still takes from a rate
+            carried = await _carried(rig, PLAIN_TRANSFER)
+            grown = await _tunnel_rate(rig, direction, TRANSFER, None)
+            if grown >= OF_WHAT_IT_CARRIES * carried:
                 break
         return carried, grown, fixed
 
@@ -172,7 +170,7 @@ def test_a_transfer_over_a_distant_link_is_several_times_faster_because_its_wind
     told = f"plain TCP {carried / MIB:.1f} MiB/s, windows that grow {grown / MIB:.1f}, that stay {fixed / MIB:.1f}"
     print(told)  # noqa: T201  # the figures beside the verdict
     assert fixed <= WITHOUT_GROWTH * carried, f"the control: the link is no distant one; {told}"
-    assert grown >= TIMES_FASTER * fixed, told
+    assert grown >= OF_WHAT_IT_CARRIES * carried, f"too little of what the link carries; {told}"
 
 
 @pytest.mark.holds("T-19")
