@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from inference_fleet.frontend.tls_door import behind_tls
@@ -26,6 +27,25 @@ SILENT_AT_ONCE = 1024
 HEADER_BYTES = 64 * 1024
 
 _log = logging.getLogger(__name__)
+
+
+class _Parser:
+    """uvicorn's parser, which also remembers where the headers of an upgrade ended: its caller leaves that out."""
+
+    def __init__(self, parser: Any) -> None:
+        self._parser = parser
+        self.upgraded_at: int | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._parser, name)
+
+    def feed_data(self, data: bytes) -> None:
+        """As httptools' own."""
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            (self.upgraded_at,) = upgrade.args
+            raise
 
 
 class GuardedHttp(HttpToolsProtocol):
@@ -47,6 +67,7 @@ class GuardedHttp(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn declares it
         """Start the clock, or hang up when too many connections say nothing."""
         super().connection_made(transport)
+        self._upgrade = self.parser = _Parser(self.parser)  # type: ignore[assignment]  # it is one but by name
         if not self.turned_away(transport):
             self.silent.add(self)
             self._timer = self.loop.call_later(self.header_s, self._too_slow)
@@ -63,14 +84,14 @@ class GuardedHttp(HttpToolsProtocol):
         """Count header bytes until the headers are complete; a body that came with them in one piece is none."""
         if self not in self.silent:
             self._framing += len(data)
-            super().data_received(data)
+            self._parse(data, len(data))
             if self._framing > HEADER_BYTES and not self.transport.is_closing():
                 _log.info("hanging up on %s: %d bytes that are no body", self.client, self._framing)
                 self.transport.abort()
             return
         room = HEADER_BYTES - self._unread
         self._unread += len(data)
-        super().data_received(data[:room])
+        self._parse(data, room)
         if len(data) <= room or self.transport.is_closing():
             return
         if self in self.silent:
@@ -78,6 +99,14 @@ class GuardedHttp(HttpToolsProtocol):
             self.transport.abort()
         elif self.transport.get_protocol() is self:  # an upgraded connection is another protocol's by now
             super().data_received(data[room:])
+
+    def _parse(self, data: bytes, most: int) -> None:
+        """Whatever follows the headers of an upgrade in one read with them is said to the upgraded connection."""
+        super().data_received(data[:most])
+        upgraded = self.transport.get_protocol()
+        at = self._upgrade.upgraded_at
+        if at is not None and at < len(data) and isinstance(upgraded, TunnelWebSocket):
+            upgraded.data_received(data[at:])
 
     def on_message_begin(self) -> None:
         """A request begins; on a kept connection the clock starts again."""
