@@ -36,10 +36,12 @@ if TYPE_CHECKING:
 
     from inference_fleet.tunnel.carrier import Receiver
 
-READ_BYTES: Final = 256 * 1024
+READ_BYTES: Final = 256 * 1024 + 64
+"""A whole frame of those our own ends send, with both its headers."""
 WRITE_HIGH_BYTES: Final = 256 * 1024
 TLS_WRITE_HIGH_BYTES: Final = 64 * 1024
 """Below it lies another buffer of the same kind, for what is encrypted."""
+_WHOLE_BYTES: Final = 64 * 1024
 _FIRST_READ_BYTES: Final = 16 * 1024
 _LEAST_READ_BYTES: Final = 4 * 1024
 _TURN_CPU_S: Final = 0.004
@@ -128,9 +130,14 @@ class DirectWebSocket(asyncio.BufferedProtocol):
     # ---- the transport's side
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """As much of the shared buffer as one turn may spend on this peer, whatever is hinted."""
+        """As much of the shared buffer as one turn may spend on this peer, whatever is hinted.
+
+        Where much of a frame is due, the read ends with it. One that took the beginning of the next as well would leave
+        that one's last bytes to a further read, and so on: all payload would come, and go on, in two pieces.
+        """
         del sizehint
-        return _BUFFER[: self._share]
+        due, most = self._frames.due, self._share
+        return _BUFFER[: due if _WHOLE_BYTES <= due < most else most]
 
     def buffer_updated(self, nbytes: int) -> None:
         """A read. One that took long is followed by shorter ones, for as long as what comes costs as much."""

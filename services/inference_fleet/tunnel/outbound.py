@@ -3,11 +3,12 @@
 Over an awaited carrier one writer task sends. Over a direct one whoever brings much also sends it, with no copy; what
 is little waits for the end of the loop's turn, so that all that a turn brought for a session goes out as one message:
 
-| what there is to send                                | goes out                             |
-|------------------------------------------------------|--------------------------------------|
-| the write with which a turn's reach `AT_ONCE_BYTES`  | at once, with everything that waited |
-| what one read of the session's own carrier asked for | when all of the read is told         |
-| anything else                                        | when the loop's turn is over         |
+| what there is to send                                 | goes out                             |
+|-------------------------------------------------------|--------------------------------------|
+| the write with which a turn's reach `AT_ONCE_BYTES`   | at once, with everything that waited |
+| credit for `AT_ONCE_BYTES` or more                    | at once, before they are passed on   |
+| what else one read of the session's carrier asked for | when all of the read is told         |
+| anything else                                         | when the loop's turn is over         |
 """
 
 from __future__ import annotations
@@ -94,6 +95,13 @@ class Outbound:
             self._work.set()
         elif not self._held:
             self._pump(self._direct)
+
+    def credited(self, length: int) -> None:
+        """The peer may be due credit for what its reader here is about to pass on; for much it is told before that."""
+        if self._direct is not None and length >= AT_ONCE_BYTES:
+            self._pump(self._direct)
+        else:
+            self.wake()
 
     def hold(self) -> None:
         """Collect what is to be sent until `let_go`, so that one read is answered by one write."""

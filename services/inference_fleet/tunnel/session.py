@@ -240,7 +240,7 @@ class Session:
     def stream_consumed(self, stream: Stream, length: int) -> None:
         """Credit given on consumption."""
         self._mux.consumed(stream.id, length, time.monotonic())
-        self._out.wake()
+        self._out.credited(length)
 
     def stream_dropped(self, stream: Stream, unsent: int) -> None:
         """The stream has ended."""

@@ -110,6 +110,11 @@ class FrameReader:
         """Whoever has a clock says so: what a peer may do so often a second begins anew."""
         self._idle = 0
 
+    @property
+    def due(self) -> int:
+        """Payload of the frame under way that has not come yet."""
+        return self._due
+
     def receive(self, data: memoryview) -> Iterator[Told]:
         """What these bytes bring, in order; pieces are views of `data`. Raises `FramingError`."""
         at, end = 0, len(data)

@@ -62,7 +62,7 @@ class Mux:
     def __init__(
         self, *, client: bool, limits: Limits | None = None, accepting: bool = True, local_s: float = 0.0
     ) -> None:
-        """A side that accepts no streams resets every open; windows grow where a round trip takes `local_s` or more."""
+        """A side that accepts no streams resets every open; windows grow by distance where a round trip takes `local_s` or more."""
         self._accepting = accepting
         self._limits = limits or Limits()
         self._streams: dict[int, StreamState] = {}

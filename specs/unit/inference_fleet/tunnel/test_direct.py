@@ -294,6 +294,26 @@ def test_a_session_closed_before_it_ran_says_goodbye() -> None:
     asyncio.run(story())
 
 
+@pytest.mark.parametrize(
+    ("due", "room"), [(200_000, 200_000), (1000, READ_BYTES), (READ_BYTES + 1, READ_BYTES)]
+)
+def test_a_read_ends_with_the_frame_of_which_much_is_due(due: int, room: int) -> None:
+    """Or the payload of each would come in two pieces, the last of them of a few bytes."""
+
+    async def story() -> int:
+        async with connected() as (_, carrier):
+            Awaited(carrier)
+            carrier._share = READ_BYTES
+            head = frame_head(Opcode.BINARY, due, KEY)
+            assert len(carrier.get_buffer(-1)) == READ_BYTES, "the control: no frame has begun"
+            carrier.get_buffer(-1)[: len(head)] = head
+            carrier.buffer_updated(len(head))
+            return len(carrier.get_buffer(-1))
+
+    came = asyncio.run(story())
+    assert came == room, f"with {due} bytes due a read may bring {came}"
+
+
 @pytest.mark.holds("T-14")
 def test_a_session_writes_no_more_than_its_transport_takes() -> None:
     """The rest stays with its streams, whose writers are held back; a peer that reads again gets all of it."""

@@ -7,15 +7,16 @@ from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
-from inference_fleet.tunnel import DirectWebSocket, Session
+import pytest
+
+from inference_fleet.tunnel import DirectWebSocket, Joint, Session
 from inference_fleet.tunnel.outbound import AT_ONCE_BYTES
+from inference_fleet.tunnel.yamux.wire import DATA, HEADER_BYTES, INITIAL_WINDOW, WINDOW, pack, unpack
 
 from .linked import TIMINGS, until, within
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
-
-    import pytest
 
 STREAMS = 20
 WRITER: ContextVar[str] = ContextVar("WRITER", default="nobody")
@@ -26,11 +27,13 @@ class Sent:
 
     def __init__(self, carrier: DirectWebSocket, monkeypatch: pytest.MonkeyPatch) -> None:
         self.messages: list[bytes] = []
+        self.parts: list[bytes | memoryview] = []
         self.writers: list[str] = []
         self._write = carrier.write
         monkeypatch.setattr(carrier, "write", self._seen)
 
     def _seen(self, parts: Sequence[bytes | memoryview]) -> None:
+        self.parts += parts
         self.messages.append(b"".join(parts))
         self.writers.append(WRITER.get())
         self._write(parts)
@@ -143,3 +146,77 @@ def test_what_was_written_in_the_turn_of_the_close_has_gone_before_streams_are_c
             assert b"last words" in said, "what was written before the close was cut"
 
     asyncio.run(story())
+
+
+def test_the_peer_is_told_of_credit_for_much_before_that_is_passed_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It fills its next frames while these bytes go on; what is little is told of with the rest of its read."""
+
+    async def story(length: int) -> tuple[list[int], list[int]]:
+        async with running(monkeypatch) as (session, sent):
+            stream = session.open_stream()
+            seen_then: list[list[int]] = []
+
+            class Service(asyncio.Protocol):
+                def data_received(self, data: bytes) -> None:
+                    del data
+                    seen_then.append(credits_of(sent.messages))
+
+            stream.set_protocol(Service())
+            receiver = session._in
+            receiver.heard()
+            for _ in range(INITIAL_WINDOW // 2 // length):
+                receiver.received(memoryview(pack(DATA, 0, stream.id, length) + bytes(length)), b"")
+            receiver.received_all()
+            await sent.first()
+            return seen_then[-1], credits_of(sent.messages)
+
+    before, after = asyncio.run(story(INITIAL_WINDOW // 2))
+    assert sum(after) >= INITIAL_WINDOW // 2, "the control: credit was due"
+    assert before == after, "the peer waits for its credit until its bytes have gone on"
+    before, after = asyncio.run(story(1024))
+    assert sum(after) >= INITIAL_WINDOW // 2
+    assert not before, "one read of small pieces is answered by more than one write"
+
+
+@pytest.mark.parametrize("relayed", [True, False], ids=["relayed", "the control"])
+def test_a_relay_hands_on_what_came_without_a_copy_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+    relayed: bool,  # noqa: FBT001 -- parametrised
+) -> None:
+    """The one copy there is makes the message. Whoever may keep what it is given gets bytes of its own."""
+
+    async def story() -> bool:
+        async with running(monkeypatch) as (near, sent), running(monkeypatch) as (far, _):
+            to, come_from = near.open_stream(), far.open_stream()
+
+            class Keeper(asyncio.Protocol):
+                def data_received(self, data: bytes) -> None:
+                    to.write(data)
+
+            if relayed:
+                Joint(to, come_from, stall_s=TIMINGS.splice_stall_s)
+            else:
+                come_from.set_protocol(Keeper())
+            read = bytearray(pack(DATA, 0, come_from.id, AT_ONCE_BYTES) + bytes(AT_ONCE_BYTES))
+            far._in.heard()
+            far._in.received(memoryview(read), b"")
+            far._in.received_all()
+            assert sum(map(len, sent.messages)) > AT_ONCE_BYTES, "it was handed on"
+            return any(isinstance(part, memoryview) and part.obj is read for part in sent.parts)
+
+    as_it_came = asyncio.run(story())
+    assert as_it_came is relayed, (
+        "copied on its way" if relayed else "a view of a buffer that is read into again"
+    )
+
+
+def credits_of(messages: list[bytes]) -> list[int]:
+    """What the window updates in these messages of headers give."""
+    headers = [
+        unpack(message[at : at + HEADER_BYTES])
+        for message in messages
+        for at in range(0, len(message), HEADER_BYTES)
+    ]
+    return [header.length for header in headers if header.type == WINDOW and header.length]

@@ -48,9 +48,12 @@ def _breach(end: End, *frames: bytes, now: float = 0.0) -> Breach | None:
     return None
 
 
-def _opened() -> tuple[End, End, int]:
+HALVES = Limits(frame_bytes=INITIAL_WINDOW // 2)
+
+
+def _opened(limits: Limits | None = None) -> tuple[End, End, int]:
     """A stream opened by the client, known to and acknowledged by the server."""
-    client, server = pair()
+    client, server = pair(limits)
     stream = client.mux.open()
     settle(client, server)
     server.mux.accept(stream)
@@ -150,8 +153,8 @@ def test_streams_take_turns_of_one_capped_frame() -> None:
 
 
 def test_control_jumps_the_queue_and_a_fin_never_passes_its_streams_data() -> None:
-    client, server, stream = _opened()
-    cap = Limits().frame_bytes
+    client, server, stream = _opened(HALVES)
+    cap = HALVES.frame_bytes
     client.write(stream, cap + cap // 2)
     client.mux.finish(stream)
     client.transmit(1)
@@ -167,8 +170,8 @@ def test_control_jumps_the_queue_and_a_fin_never_passes_its_streams_data() -> No
 
 
 def test_window_updates_jump_waiting_data() -> None:
-    client, server, stream = _opened()
-    server.write(stream, 2 * Limits().frame_bytes)
+    client, server, stream = _opened(HALVES)
+    server.write(stream, 2 * HALVES.frame_bytes)
     client.write(stream, INITIAL_WINDOW)
     client.transmit()
     server.deliver(1 << 30)

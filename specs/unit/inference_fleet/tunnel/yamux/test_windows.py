@@ -7,7 +7,7 @@ import pytest
 from inference_fleet.tunnel.yamux import Limits, Mux
 from inference_fleet.tunnel.yamux.state import StreamState
 from inference_fleet.tunnel.yamux.trips import Trips
-from inference_fleet.tunnel.yamux.windows import Windows
+from inference_fleet.tunnel.yamux.windows import LOCAL_WINDOW, Windows
 from inference_fleet.tunnel.yamux.wire import (
     ACK,
     DATA,
@@ -88,15 +88,29 @@ def test_growth_ends_at_twice_what_the_link_holds() -> None:
     assert 2 * link_holds < reader.state.window <= 4 * link_holds
 
 
-def test_the_windows_of_a_local_link_never_grow_however_fast_it_is() -> None:
+def test_the_windows_of_a_local_link_grow_once_to_a_bound_of_their_own_however_fast_it_is() -> None:
     """The control is the same stream on a link that is no local one."""
-    near, far = Reader(trip_s=LOCAL_S * 0.9), Reader(trip_s=LOCAL_S)
-    for _ in range(12):
+    near, far = Reader(trip_s=LOCAL_S * 0.9), Reader(trip_s=LOCAL_S * 1.1)
+    near.consume(HALF - 1)
+    assert near.state.window == INITIAL_WINDOW, "grown for a stream that has used no half of its first window"
+    near.consume(1)
+    assert near.state.window == LOCAL_WINDOW, "a local link's window is still the first one"
+    for _ in range(24):
         near.window_a_trip()
         far.window_a_trip()
-    assert near.state.window == INITIAL_WINDOW
-    assert far.state.window > INITIAL_WINDOW
+    assert near.state.window == LOCAL_WINDOW, "a local link's window went on growing"
+    assert far.state.window > LOCAL_WINDOW
     assert (near.asked, far.asked > 0) == (0, True), "a local link is not even asked"
+
+
+def test_the_windows_of_a_local_link_leave_the_pool_as_much_as_they_draw() -> None:
+    windows = Windows(Limits(growth_pool=10 * INITIAL_WINDOW), Trips(), local_s=LOCAL_S)
+    readers = [Reader(trip_s=LOCAL_S / 2, windows=windows) for _ in range(4)]
+    for reader in readers:
+        reader.consume(HALF)
+    sizes = [reader.state.window // INITIAL_WINDOW for reader in readers]
+    assert sizes == [4, 4, 3, 2], f"one pool of ten was drawn on as {sizes}"
+    assert windows.free == INITIAL_WINDOW
 
 
 def test_a_window_grows_only_after_a_ping_that_is_newer_than_its_last_growth() -> None:
