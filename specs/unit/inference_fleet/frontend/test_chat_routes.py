@@ -120,8 +120,23 @@ def test_a_client_that_hangs_up_ends_the_work_at_the_model_process(
             gone = "the work goes on without its client"
             await until(lambda: process.ended == 1, gone, within_s=TIMINGS.stream_open_s)
             await until(lambda: asked.replica.in_flight.of(held.node_id) == 0)
+            await _reset_is_counted(asked, "aborted")
+            if relayed:
+                await _reset_is_counted(owner, "peer")
+                await _reset_is_counted(owner, "aborted")
 
     asyncio.run(story())
+
+
+async def _reset_is_counted(front: Served, cause: str) -> None:
+    """One stream of one session of this replica, by what ended it there: a peer link dialled, one accepted, a tunnel."""
+
+    async def counted() -> bool:
+        due = f'blackstart_stream_resets_total{{cause="{cause}"}} 1.0'
+        return due in (await front.http.get("/metrics")).text.splitlines()
+
+    name = front.replica.settings.instance_id
+    await until(counted, f"replica {name} counted no reset as {cause}", within_s=TIMINGS.stream_open_s)
 
 
 async def _read(asked: Served, told: Callable[[str], None], *, stream: bool) -> None:

@@ -9,8 +9,10 @@ import pytest
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import WebSocketRoute
+from websockets.utils import accept_key
 
 from inference_fleet.tunnel import DialFailed, DialRefused, dial_websocket
+from inference_fleet.tunnel.websocket import Opcode, frame_head
 
 from .awaited import Awaited
 from .linked import PROTOCOL, TIMINGS, serve, within
@@ -234,3 +236,55 @@ def test_a_header_that_comes_twice_is_no_failure() -> None:
             assert (caught.value.status, caught.value.retry_after_s) == (503, 7)
 
     asyncio.run(story())
+
+
+@pytest.mark.holds("T-11")
+@pytest.mark.parametrize("cut", ["in the headers", "at their end", "in a frame", "behind a frame"])
+def test_what_comes_in_one_read_with_the_101_is_the_sessions_whole_and_in_order(cut: str) -> None:
+    first, second = b"early bird", bytes(range(200))
+    frames = b"".join(frame_head(Opcode.BINARY, len(body)) + body for body in (first, second))
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        request = (await reader.readuntil(b"\r\n\r\n")).decode()
+        key = next(
+            line.partition(": ")[2]
+            for line in request.split("\r\n")
+            if line.lower().startswith("sec-websocket-key")
+        )
+        head = (
+            "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            f"Sec-WebSocket-Accept: {accept_key(key)}\r\nSec-WebSocket-Protocol: {PROTOCOL}\r\n\r\n"
+        ).encode()
+        said = head + frames
+        at = {
+            "in the headers": len(head) - 2,
+            "at their end": len(head),
+            "in a frame": len(head) + 5,
+            "behind a frame": len(head) + 2 + len(first),
+        }[cut]
+        writer.write(said[:at])
+        await asked.wait()
+        writer.write(said[at:])
+        await reader.read()
+
+    asked = asyncio.Event()
+
+    async def story() -> bytes:
+        async with service(answer) as port:
+            dialling = asyncio.ensure_future(
+                dial_websocket(f"http://127.0.0.1:{port}/", subprotocol=PROTOCOL, headers={}, timings=TIMINGS)
+            )
+            if cut == "in the headers":
+                asked.set()
+            dialled, _ = await dialling
+            asked.set()
+            carrier, came = Awaited(dialled), b""
+            while len(came) < len(first + second):
+                piece = await within(carrier.receive())
+                assert isinstance(piece, bytes), f"the connection ended after {came!r}"
+                came += piece
+            carrier.abort()
+            return came
+
+    came = asyncio.run(story())
+    assert came == first + second, f"what came with the 101 is lost: {came!r}"

@@ -33,6 +33,8 @@ TRANSFER = 96 * MIB
 """Four seconds of the link: growing and a machine that is busy elsewhere take about half of one."""
 PLAIN_TRANSFER, SHORT_TRANSFER = 24 * MIB, 4 * MIB
 """Enough to know the rate of the link by, and one of a tenth of it."""
+LATE_S = TIMINGS.keepalive_timeout_s / 2
+"""What a busy machine may add to the liveness time, and a liveness time twice as long would pass."""
 NO_GROWTH = Limits(growth_pool=1)
 OF_WHAT_IT_CARRIES, WITHOUT_GROWTH, LOOKS = 0.8, 0.4, 3
 """In reckoned time, where no machine is busy, it is `yamux/test_distance.py`."""
@@ -184,11 +186,15 @@ def test_once_a_link_is_dead_neither_end_keeps_a_stream_the_other_has_dropped(ri
                 stream.set_protocol(collector)
             await until(lambda: (pair.client.streams_open, pair.server.streams_open) == (3, 3))
             pair.link.blackhole()
+            dead_at = asyncio.get_running_loop().time()
             ended.abort()
             assert (pair.client.streams_open, pair.server.streams_open) == (3, 2), "one end has dropped one"
             errors = await within(asyncio.gather(seen[0].lost, seen[1].lost))
             assert isinstance(errors, list)
             assert [type(error) for error in errors] == [SessionDead, SessionDead]
             await until(lambda: (pair.client.streams_open, pair.server.streams_open) == (0, 0))
+            took_s = asyncio.get_running_loop().time() - dead_at
+            liveness_s = TIMINGS.keepalive_interval_s + TIMINGS.keepalive_timeout_s
+            assert took_s <= liveness_s + LATE_S, f"noticed after {took_s:.2f} s, due within {liveness_s:g} s"
 
     asyncio.run(story())

@@ -142,6 +142,24 @@ def test_a_401_names_both_causes_says_that_nothing_can_reach_us_and_does_not_reg
     assert IDENTITY.credential not in caplog.text
 
 
+@pytest.mark.holds("T-17", "T-76")
+def test_a_stream_that_its_replica_resets_is_counted_here_by_its_cause(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with frontend() as double, held(tmp_path, double.url) as worker:
+            await until(lambda: bool(double.sessions) and worker.loop.connected)
+            stream = double.sessions[0].open_stream()
+            stream.write((32).to_bytes(4, "big") + b"half a request")
+            await until(lambda: worker.loop.streams_open == 1)
+            stream.abort()
+            name, cause = "blackstart_stream_resets_total", {"cause": "peer"}
+            await until(lambda: worker.loop.streams_open == 0)
+            assert worker.metrics.registry.get_sample_value(name, cause) == 1, (
+                "nothing here counted the reset"
+            )
+
+    asyncio.run(story())
+
+
 def test_a_conflict_of_boots_is_named_and_waits_as_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
