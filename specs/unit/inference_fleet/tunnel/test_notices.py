@@ -12,6 +12,7 @@ import pytest
 from inference_fleet.telemetry.metrics import Metrics
 from inference_fleet.tunnel import Notices, ResetCause, StallSide, counted
 from inference_fleet.tunnel.notices import MEANINGS, Reporter
+from inference_fleet.tunnel.yamux.windows import LOCAL_WINDOW
 from inference_fleet.tunnel.yamux.wire import INITIAL_WINDOW
 
 from .linked import Collector, soon, until
@@ -66,7 +67,7 @@ def test_a_stream_its_peer_does_not_read_is_told_by_the_end_that_waits_and_keeps
             await until(lambda: stuck.get_write_buffer_size() == 0)
             assert not both.client._mux.stalls
             far.pause_reading()
-            stuck.write(bytes(2 * INITIAL_WINDOW))
+            stuck.write(bytes(2 * LOCAL_WINDOW))
             await until(lambda: client.stalls == [StallSide.WINDOW] * 2)
             assert server.stalls == [], "it waits for nobody"
 
@@ -84,6 +85,32 @@ def test_a_connection_that_takes_nothing_is_told_once() -> None:
             await until(lambda: client.stalls == [StallSide.CARRIER])
 
     asyncio.run(story())
+
+
+@pytest.mark.holds("T-76")
+@pytest.mark.parametrize("side", StallSide)
+def test_a_stall_is_counted_by_what_was_waited_for_and_said(
+    side: StallSide, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    metrics = Metrics()
+
+    def served() -> list[str]:
+        return [line for line in metrics.render().decode().splitlines() if "stream_stalls_total{" in line]
+
+    async def story() -> None:
+        async with piped(on_server_stream=_echo_all_but_the_first, client_notices=counted(metrics)) as both:
+            stream = both.client.open_stream()
+            both.client_carrier.stuck = side is StallSide.CARRIER
+            stream.write(bytes(1 if side is StallSide.CARRIER else INITIAL_WINDOW + 1))
+            await until(lambda: "stalled" in caplog.text)
+            due = [
+                f'blackstart_stream_stalls_total{{side="{one}"}} {float(one is side)}' for one in StallSide
+            ]
+            assert served() == due, "the count of stalls is another"
+
+    asyncio.run(story())
+    assert f"stalled ({side})" in caplog.text
 
 
 async def _fail(stream: Stream) -> None:
