@@ -29,9 +29,9 @@ __all__ = ["rig"]
 
 MIB = 1024 * 1024
 WAN = Shape.mbit(200, delay_s=0.025)  # 50 ms there and back
-TRANSFER = 96 * MIB
-"""Four seconds of the link: growing and a machine that is busy elsewhere take about half of one."""
-PLAIN_TRANSFER, SHORT_TRANSFER = 24 * MIB, 4 * MIB
+TRANSFER = 72 * MIB
+"""Three seconds of the link: growing takes less than half of one."""
+PLAIN_TRANSFER, SHORT_TRANSFER = 12 * MIB, 2 * MIB
 """Enough to know the rate of the link by, and one of a tenth of it."""
 LATE_S = TIMINGS.keepalive_timeout_s / 2
 """What a busy machine may add to the liveness time, and a liveness time twice as long would pass."""
