@@ -13,8 +13,9 @@ from inference_fleet.backends.serving import listen
 from inference_fleet.settings import Deadline
 from inference_fleet.settings.loopback import LOOPBACK
 from inference_fleet.telemetry.metrics import Metrics
-from inference_fleet.tunnel import Refusal
+from inference_fleet.tunnel import Refusal, StreamRequest, request_stream
 from inference_fleet.tunnel.worker import SeenEpoch, serve_streams
+from inference_fleet.tunnel.yamux.windows import LOCAL_WINDOW
 from inference_fleet.worker.epochs import EpochFile
 from inference_fleet.worker.frontends import Rotation
 from inference_fleet.worker.heartbeat import Identity
@@ -158,6 +159,40 @@ def test_a_stream_that_its_replica_resets_is_counted_here_by_its_cause(tmp_path:
             )
 
     asyncio.run(story())
+
+
+@pytest.mark.holds("B-67")
+def test_much_that_a_worker_receives_grows_its_window(tmp_path: Path) -> None:
+    much = 300 * 1024
+    taken: list[int] = []
+
+    async def take(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+        taken.append(len(await reader.readexactly(much)))
+        await reader.read()
+
+    async def story() -> int:
+        local = replace(TIMINGS, local_round_trip_s=TIMINGS.start_s)
+        with listen(LOOPBACK, 0) as listener:
+            server = await asyncio.start_server(take, sock=listener)
+            port = listener.getsockname()[1]
+            async with (
+                server,
+                frontend() as double,
+                held(tmp_path, double.url, target_port=port, timings=local) as one,
+            ):
+                await until(lambda: bool(double.sessions) and one.loop.connected)
+                request = StreamRequest(tag="http", node=NODE, epoch=double.epoch)
+                stream = await request_stream(
+                    double.sessions[0], request, deadline=Deadline.after(TIMINGS.start_s)
+                )
+                stream.write(bytes(much))
+                await until(lambda: taken == [much])
+                (session,) = one.loop._sessions
+                window = max(state.window for state in session._mux._streams.values())
+                stream.abort()
+                return window
+
+    assert asyncio.run(story()) == LOCAL_WINDOW, "a worker's window is still the first one"
 
 
 def test_a_conflict_of_boots_is_named_and_waits_as_told(
