@@ -79,6 +79,8 @@ class Bench:
     summary: str
     rows: tuple[str, ...]
     plan: Callable[[Stage, Measures, Options], Plan]
+    figures: frozenset[str]
+    """Those with a floor that all rows together give."""
     rounds: int = 7
     crowds: int = 0
     """Processes of many tunnels for each stand; one where the row `memory` is asked for."""
@@ -155,7 +157,8 @@ class Bench:
             return ExitCode.INTERRUPTED
         settings["took"] = f"{time.monotonic() - began:.0f} s"
         settings["evidence"] = str(rehearsal.run.dir)
-        found = [] if subject is None else judge(subject.name, sheet.medians(subject.name))
+        due = self.figures if set(options.rows) == set(self.rows) else ()
+        found = [] if subject is None else judge(subject.name, sheet.medians(subject.name), due=due)
         shape = as_json if arguments.json else rendered
         told = shape(sheet, settings=settings, judgements=found)
         say(told if isinstance(told, str) else json.dumps(told))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
 
 class Better(Enum):
@@ -65,6 +66,10 @@ BOUNDS: Final = (
 )
 
 BY_FIGURE: Final = {bound.figure: bound for bound in BOUNDS}
+OF_ANSWERS: Final = frozenset({"http/raw", "http-added"})
+OF_STREAMS: Final = frozenset(BY_FIGURE) - OF_ANSWERS
+OF_IDLE_TUNNELS: Final = frozenset({"tunnel-memory-frontend", "tunnel-memory-worker"})
+"""Which of them a bench has to come up with when all of its rows were run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,10 +95,10 @@ class Judgement:
         )
 
 
-def judge(subject: str, medians: Mapping[str, float]) -> list[Judgement]:
-    """Every figure of a subject that has a bound, in the table's order."""
+def judge(subject: str, medians: Mapping[str, float], *, due: Collection[str] = ()) -> list[Judgement]:
+    """Every figure of a subject that has a bound, in the table's order; one that was due and never came is missed."""
     return [
-        Judgement(subject=subject, bound=bound, value=medians[bound.figure])
+        Judgement(subject=subject, bound=bound, value=medians.get(bound.figure, math.nan))
         for bound in BOUNDS
-        if bound.figure in medians
+        if bound.figure in medians or bound.figure in due
     ]

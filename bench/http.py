@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from bench.command import Bench, Plan
+from bench.floors import OF_ANSWERS
 from bench.measures import Step
 from bench.sheet import RAW
 
@@ -55,6 +56,7 @@ BENCH: Final = Bench(
     summary="Answers of a model process through /v1, a replica and its tunnel, beside raw loopback and the process itself.",
     rows=ROWS,
     plan=plan,
+    figures=OF_ANSWERS,
 )
 
 

@@ -11,6 +11,7 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from bench.command import Bench, Plan
+from bench.floors import OF_IDLE_TUNNELS
 from bench.measures import Step
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ BENCH: Final = Bench(
     summary="Thousands of idle tunnels on one replica: what each costs, and whether a chat is still answered.",
     rows=ROWS,
     plan=plan,
+    figures=OF_IDLE_TUNNELS,
     rounds=1,
     crowds=CROWDS,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from typing import TYPE_CHECKING, Any
 
@@ -66,7 +67,7 @@ def as_json(
             {
                 "subject": judgement.subject,
                 "figure": judgement.bound.figure,
-                "value": judgement.value,
+                "value": None if math.isnan(judgement.value) else judgement.value,
                 "floor": judgement.bound.floor,
                 "goal": judgement.bound.goal,
                 "better": judgement.bound.better.name.lower(),

@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Final, cast
 
 from bench.command import Bench, Plan
+from bench.floors import OF_STREAMS
 from bench.measures import NothingSeen, Step
 from bench.sheet import CHAIN, RAW, RAW_TLS
 
@@ -89,6 +90,7 @@ BENCH: Final = Bench(
     summary="Streams through the tunnel, each round beside raw loopback and a two-hop chain that copies.",
     rows=ROWS,
     plan=plan,
+    figures=OF_STREAMS,
 )
 
 

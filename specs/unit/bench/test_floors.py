@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from bench.floors import BOUNDS, BY_FIGURE, Better, Bound, judge
+from bench.floors import BOUNDS, BY_FIGURE, OF_ANSWERS, OF_IDLE_TUNNELS, OF_STREAMS, Better, Bound, judge
 
 
 def test_a_ratio_below_its_floor_is_missed_and_named() -> None:
@@ -30,6 +30,16 @@ def test_what_is_no_number_holds_no_floor_and_reaches_no_goal(figure: str) -> No
     (judgement,) = judge("takeover/plain", {figure: math.nan})
     assert not judgement.held
     assert not judgement.bound.reaches(judgement.value)
+
+
+def test_a_figure_that_was_due_and_never_came_is_missed() -> None:
+    found = judge("takeover/plain", {"down/raw": 0.2}, due=["down/raw", "streams"])
+    assert [one.held for one in found] == [True, False], "a row that was lost holds its floor"
+    assert str(found[1]).startswith("MISSED takeover/plain streams: nan")
+
+
+def test_every_bound_is_due_of_some_bench() -> None:
+    assert set(BY_FIGURE) == OF_STREAMS | OF_ANSWERS | OF_IDLE_TUNNELS
 
 
 def test_figures_without_a_bound_are_not_judged() -> None:
