@@ -144,14 +144,15 @@ class Fleet(Cluster):
                 self._give_back()
 
     def wait_ready(self) -> None:
-        """Return when every living replica lists every living worker as healthy and connected, its model ready."""
+        """Return when every living replica lists every living worker as healthy and connected, all its models ready."""
+        models = 1 + len(self.options.commands)
         names = [node.name for node in self.workers if node.alive]
         within = self.timings.start_s + self.timings.backend_start_s
         for index, frontend in enumerate(self.frontends):
             if frontend.alive:
                 eventually(
                     self.probe(index),
-                    lambda look: all(_serves(look, name) for name in names),
+                    lambda look: all((node := look.node(name)) and node.serves(models) for name in names),
                     within=within,
                     watch=self.watch,
                 )
@@ -389,12 +390,3 @@ class Fleet(Cluster):
 
     def _models(self, place: Place) -> Path:
         return write_models(place, place.data_dir.with_suffix(".models"), self.options)
-
-
-def _serves(look: RosterLook, name: str) -> bool:
-    node = look.node(name)
-    return (
-        node is not None
-        and (node.status, node.presence) == ("healthy", "connected")
-        and any(model.get("state") == "ready" for model in node.models)
-    )

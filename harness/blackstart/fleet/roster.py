@@ -55,6 +55,11 @@ class NodeEntry:
         models = self.raw.get("models")
         return [model for model in models if isinstance(model, dict)] if isinstance(models, list) else []
 
+    def serves(self, models: int) -> bool:
+        """Whether it is healthy and connected, and so many of its models are ready."""
+        ready = sum(model.get("state") == "ready" for model in self.models)
+        return (self.status, self.presence) == ("healthy", "connected") and ready >= models
+
     def text(self, key: str) -> str:
         """A key's value as text; a key that is not there, or holds no text, is a sentinel and not empty."""
         if key not in self.raw:

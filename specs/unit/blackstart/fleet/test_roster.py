@@ -119,3 +119,24 @@ def test_two_rosters_are_compared_by_ids() -> None:
     same_name = RosterProbe("frontend-1", Replica(_lists({**HEALTHY, "id": "n2"})))()
     assert one.names == same_name.names
     assert one.ids != same_name.ids
+
+
+@pytest.mark.parametrize(
+    ("changed", "states", "serves"),
+    [
+        ({}, ["ready", "ready"], True),
+        ({}, ["ready", "starting"], False),
+        ({}, ["ready"], False),
+        ({"status": "pending"}, ["ready", "ready"], False),
+        ({"presence": "reconnecting"}, ["ready", "ready"], False),
+    ],
+)
+def test_a_node_serves_when_it_is_well_and_all_that_is_asked_of_it_is_ready(
+    changed: dict[str, str],
+    states: list[str],
+    serves: bool,  # noqa: FBT001 -- parametrised
+) -> None:
+    node = NodeEntry({**HEALTHY, **changed, "models": [{"name": "m", "state": state} for state in states]})
+    assert node.serves(2) is serves, (
+        f"{changed or 'a healthy node'} with {states} is taken for one that serves two models"
+    )
