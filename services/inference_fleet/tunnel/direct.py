@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from inference_fleet.tunnel.carrier import Receiver
 
 READ_BYTES: Final = 256 * 1024 + 64
-"""A whole frame of those our own ends send, with both its headers."""
+"""A whole message of those our own ends send, its headers included: two frames."""
 WRITE_HIGH_BYTES: Final = 256 * 1024
 TLS_WRITE_HIGH_BYTES: Final = 64 * 1024
 """Below it lies another buffer of the same kind, for what is encrypted."""

@@ -35,7 +35,7 @@ class Limits:
     resets_per_second: int = 2048
     pings_per_second: int = 1024
     empty_frames_per_second: int = 1024
-    frame_bytes: int = 256 * 1024
+    frame_bytes: int = 128 * 1024
     control_frames: int = 4096
     stream_backlog: int = 192 * 1024
     session_backlog: int = 32 * 1024 * 1024
