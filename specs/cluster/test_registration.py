@@ -9,6 +9,7 @@ import hmac
 import http.client
 import json
 import secrets
+import socket
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from blackstart.fleet import Fleet
 
+FAILED = "not registered:"
 WAITING = """
 SELECT count(*) FROM pg_stat_activity
 WHERE datname = current_database() AND wait_event_type = 'Lock' AND strpos(query, 'INSERT INTO nodes') > 0
@@ -33,15 +35,25 @@ WHERE datname = current_database() AND wait_event_type = 'Lock' AND strpos(query
 
 
 @pytest.mark.holds("B-191")
-@pytest.mark.cluster(frontends=2, workers=0)
+# who waits at the lock until the last has come must not give up meanwhile, however slowly eight processes start
+@pytest.mark.cluster(
+    frontends=2,
+    workers=0,
+    timings_s={"handshake_s": 30.0, "database_connect_s": 30.0, "database_statement_s": 30.0},
+)
 def test_eight_workers_that_register_in_the_same_moment_are_eight_nodes(fleet: Fleet) -> None:
     names = [f"worker-{index}" for index in range(8)]
     # nobody gets further than the lock, so that what happens after it happens at once
     with psycopg.connect(fleet.database_url) as holder, contextlib.ExitStack() as stack:
         holder.execute("LOCK TABLE nodes IN SHARE ROW EXCLUSIVE MODE")
         workers = [stack.enter_context(stranger(fleet, name)) for name in names]
+        # the control of "no failure": a ninth asks at an address where nobody listens
+        silent = stack.enter_context(socket.socket())
+        silent.bind(("127.0.0.1", 0))
+        nowhere = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        astray = stack.enter_context(stranger(fleet, "astray", BLACKSTART_FRONTEND_URLS=nowhere))
         within = fleet.timings.start_s
-        eventually(lambda: _waiting(fleet) >= 4, True, within=within, watch=[*workers, *fleet.frontends])
+        eventually(lambda: _waiting(fleet), 8, within=within, watch=[*workers, *fleet.frontends])
         assert fleet.records.rows("SELECT count(*) FROM nodes")[0]["count"] == 0
         holder.rollback()
         eventually(lambda: fleet.roster(via=1).names, tuple(names), within=within, watch=workers)
@@ -57,6 +69,10 @@ def test_eight_workers_that_register_in_the_same_moment_are_eight_nodes(fleet: F
         assert len({entry.raw["epoch"] for entry in look.nodes}) == 8
         logs = "".join(worker.log.text() for worker in workers)
         assert "Traceback" not in logs
+        # who failed and asked again would be a node as well
+        astray.log.wait_for(FAILED, within=within)
+        failed = [line for line in logs.splitlines() if FAILED in line]
+        assert not failed, f"{len(failed)} registrations failed, the first: {failed[0]}"
     for frontend in fleet.frontends:
         assert "unexpected failure" not in frontend.log.text()
 
