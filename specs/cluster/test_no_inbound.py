@@ -40,7 +40,12 @@ def test_no_replica_ever_connects_to_a_workers_address(
         request.addfinalizer(partial(tracer.kill, within=timings.shutdown_s))
         tracer.log.wait_for("attached", within=timings.start_s)
         traces.append(trace)
-    # everything that reaches a worker: chat both ways, a re-home, and chat after it
+    # everything that reaches a worker: its registration and its dial, chat both ways, a re-home, and chat after it
+    before = fleet.wait_owner(1, 0).epoch
+    fleet.prefer(0)
+    fleet.worker(1).restart()
+    fleet.wait_ready()
+    assert fleet.wait_owner(1, 0).epoch > before, "the new process did not dial under the trace"
     for via in (0, 1):
         for worker in (0, 1):
             chat = fleet.chat(via=via, model=f"babbler-{worker}")
