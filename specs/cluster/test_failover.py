@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from blackstart.cluster.waiting import consistently, eventually
+from blackstart.cluster.waiting import consistently, eventually, never
 
 if TYPE_CHECKING:
     from blackstart.fleet import Fleet
@@ -92,13 +92,18 @@ def test_a_dead_worker_settles_to_exactly_offline_on_every_replica(fleet: Fleet)
 @pytest.mark.holds("B-224", "B-193")
 @pytest.mark.cluster(frontends=2, workers=1)
 def test_killing_the_owner_rehomes_its_worker_onto_the_survivor(fleet: Fleet) -> None:
-    before = fleet.owner_of(0)
-    assert before is not None
-    assert before.instance_id == "frontend-0"
-    # the control: without the kill nothing moves in a window in which the kill moves it
+    before = fleet.wait_owner(0, 0)
     timings = fleet.timings
-    consistently(lambda: fleet.owner_index(0), 0, during=timings.instance_liveness_s, watch=fleet.watch)
-    fleet.frontend(0).kill()
+
+    def kill() -> None:
+        row = fleet.owner_row(0)
+        assert row is not None
+        assert row["epoch"] == before.epoch, "it dialled again, and nobody was killed"
+        fleet.frontend(0).kill()
+
+    # the first dials after a session are a moment apart, so a handshake's time is ample for a re-home. Without the kill
+    # nothing moves for so long; after it, in a window of the same length, the survivor is the owner
+    never(lambda: fleet.owner_index(0), 1, during=timings.handshake_s, control=kill, watch=fleet.watch)
     after = fleet.wait_owner(0, 1)
     assert after.epoch > before.epoch
     assert fleet.chat(via=1).route == "local"
