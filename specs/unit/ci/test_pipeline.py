@@ -38,10 +38,11 @@ def minutes(source: str, pattern: str) -> list[int]:
 
 @pytest.mark.holds("B-203")
 def test_fast_specs_and_clusters_of_real_processes_are_jobs_of_their_own() -> None:
-    assert "ci/test specs/unit" in jobs()["unit"]
+    assert "ci/test specs/unit" in jobs()["unit"], "a lint error waits for clusters of processes"
     assert "ci/system" not in jobs()["unit"]
     assert "ci/system" in jobs()["cluster"]
     assert re.search(r"ci/test$", jobs()["cluster"], re.MULTILINE)
+    assert "ci/production" in jobs()["production"], "no job runs production timings"
 
 
 @pytest.mark.holds("B-204")
@@ -58,9 +59,9 @@ def test_the_pipeline_requires_by_name_whatever_it_brings() -> None:
 @pytest.mark.holds("B-206")
 def test_every_job_keeps_the_logs_of_a_red_run_which_lie_in_the_workspace() -> None:
     for job in jobs().values():
-        kept = job.partition("upload-artifact")[2]
-        assert "path: logs/" in kept
-        assert "if: failure()" in job
+        when, _, kept = job.partition("uses: actions/upload-artifact@")
+        assert "path: logs/" in kept, "the logs are somewhere else"
+        assert when.endswith("if: failure() || cancelled()\n        "), "a red run keeps no logs"
     assert (ROOT / "logs" / "README.md").is_file()
 
 
@@ -79,6 +80,20 @@ def test_a_suites_own_limit_comes_before_its_steps_and_all_steps_before_the_jobs
             assert int(seconds) + int(grace) < int(step) * 60
 
 
+@pytest.mark.holds("B-207")
+def test_a_part_has_the_same_limit_in_the_workflow_as_in_the_pipeline() -> None:
+    limits = {
+        name: int(number) * 60
+        for name, number in re.findall(r"^run (\w+) (\d+) ci/\w+$", text(".ci/run"), re.MULTILINE)
+    }
+    source = without_comments(text(WORKFLOW))
+    found = re.findall(r" (\d+) ci/(\w+)$", source, re.MULTILINE)
+    assert {name for _, name in found} == set(limits) - {"system"}, "a part is missing, or has no limit"
+    assert {name: int(seconds) for seconds, name in found} == {
+        name: seconds for name, seconds in limits.items() if name != "system"
+    }, "two limits for one part"
+
+
 @pytest.mark.holds("B-208", "B-209")
 def test_paths_are_filtered_by_a_deny_list_on_requests_and_not_at_all_on_pushes() -> None:
     source = without_comments(text(WORKFLOW))
@@ -88,7 +103,7 @@ def test_paths_are_filtered_by_a_deny_list_on_requests_and_not_at_all_on_pushes(
     assert "paths" not in push
     assert "paths-ignore:" in request
     assert "paths:" not in source.replace("paths-ignore:", "")
-    assert "continue-on-error" not in source
+    assert "continue-on-error" not in source, "a red job would show green"
 
 
 @pytest.mark.holds("B-208")
@@ -115,7 +130,7 @@ def test_no_file_that_a_spec_reads_is_left_out_of_a_request() -> None:
 @pytest.mark.holds("B-210")
 def test_no_reaper_is_pulled_and_the_tool_chain_is_pinned() -> None:
     source = without_comments(text(WORKFLOW))
-    assert 'TESTCONTAINERS_RYUK_DISABLED: "true"' in source
+    assert 'TESTCONTAINERS_RYUK_DISABLED: "true"' in source, "a reaper is pulled in the middle of a run"
     pinned = re.findall(r'python-version: (?:"([\d.]+)"|\|\n((?: +[\d.]+\n)+))', source)
     versions = [(one or several).split() for one, several in pinned]
     assert len(versions) == source.count("actions/setup-python@") == len(jobs())
@@ -126,13 +141,29 @@ def test_no_reaper_is_pulled_and_the_tool_chain_is_pinned() -> None:
     assert len(re.findall(r"^[\w.-]+(?:\[[\w,]+\])?==", lock, re.MULTILINE)) <= lock.count("--hash=sha256:")
 
 
+@pytest.mark.holds("B-210")
+def test_a_debug_shell_is_asked_for_by_hand_and_opens_after_the_logs_are_kept() -> None:
+    source = without_comments(text(WORKFLOW))
+    asked = source.partition("      debug_shell:\n")[2].partition("\n  push:")[0]
+    assert "default: false" in asked
+    shells = [job for job in jobs().values() if "tmate" in job]
+    assert {job for name, job in jobs().items() if name in {"cluster", "production"}} == set(shells)
+    for job in shells:
+        before, _, shell = job.partition("actions/upload-artifact@")[2].partition(
+            "uses: mxschmitt/action-tmate@"
+        )
+        assert before.endswith("if: failure() && inputs.debug_shell\n        "), "a shell nobody asked for"
+        assert re.match(r"[0-9a-f]{40}\n", shell), "what lets somebody in is not pinned"
+        assert "limit-access-to-actor: true" in shell, "a shell for everybody"
+
+
 @pytest.mark.holds("B-211")
 def test_there_is_one_attempt() -> None:
     lock = text("requirements.lock").lower()
     for plugin in ("pytest-rerunfailures", "pytest-retry", "flaky"):
         assert f"{plugin}==" not in lock
     for script in SCRIPTS:
-        assert "--reruns" not in text(f"ci/{script}")
+        assert "--reruns" not in text(f"ci/{script}"), "a flake gets a second attempt"
         assert "--lf" not in text(f"ci/{script}")
     assert "retry" not in without_comments(text(WORKFLOW))
 
