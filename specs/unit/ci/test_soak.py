@@ -71,7 +71,7 @@ def tally_of(*arguments: str) -> str:
 @pytest.mark.holds("B-251")
 def test_a_spec_that_failed_once_is_not_n_of_n_and_a_second_soak_counts_on(project: Path) -> None:
     first = soak(project, "--times", "2", *ALONE)
-    assert first.returncode == 1
+    assert first.returncode == 1, "a failure is not counted"
     assert re.search(r"2 of 2 .*test_always_holds", first.stdout)
     assert re.search(r"1 of 2 .*NOT HELD .*second_time", first.stdout)
 
@@ -82,6 +82,11 @@ def test_a_spec_that_failed_once_is_not_n_of_n_and_a_second_soak_counts_on(proje
     assert re.search(r"^soak: 1 of 2 held in \d+ s$", first.stderr, re.MULTILINE), (
         "how each round went is told"
     )
+    third = soak(project, "--times", "2", *ALONE)
+    assert re.search(r"2 of 3 .*NOT HELD .*second_time", third.stdout), (
+        "a failure that was counted is forgotten"
+    )
+    assert third.returncode == 1, "more passes do not make up for a failure"
     [tally] = (project / ".soak").glob("plain-*.jsonl")
     assert len([json.loads(line) for line in tally.read_text().splitlines()]) == 6
 
