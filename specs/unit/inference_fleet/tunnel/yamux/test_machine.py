@@ -44,6 +44,7 @@ class TwoEnds(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
+        _FIRED["examples"] += 1
         self.ends: dict[str, End] = dict(zip(("client", "server"), pair(_LIMITS), strict=True))
         self.pinged = dict.fromkeys(self.ends, 0)
         self.left: set[str] = set()
@@ -314,4 +315,5 @@ def test_two_ends_keep_every_streams_bytes_order_and_credit_under_any_interleavi
         ),
     )
     print(f"fired: {dict(_FIRED)}")  # noqa: T201  # the evidence that the rules were not idle
+    assert _FIRED["examples"] >= EXAMPLES, f"only {_FIRED['examples']} examples ran"
     assert {name for name in _RULES if not _FIRED[name]} == set(), f"rules that never fired: {_FIRED}"
