@@ -88,7 +88,7 @@ def read_inventory(text: str) -> dict[str, Row]:
 
 
 def take_tally(rows: Mapping[str, Row], results: Iterable[SpecResult], *, required: Collection[str]) -> Tally:
-    """Every row by what it is. A spec that failed holds nothing, whatever another parameter set of it did."""
+    """Every row by what it is. One pass holds a row, also beside a failure, which is red by itself."""
     outcomes: dict[str, list[SpecResult]] = {}
     for result in results:
         for one in result.holds:

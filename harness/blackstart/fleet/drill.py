@@ -67,7 +67,6 @@ class Drill:
         self._tagged = tagged
         self._reference: dict[int, str] = {}
         self._epoch: int | None = None
-        self._idle_tasks: dict[int, float] = {}
 
     def steps(self) -> tuple[Step, ...]:
         """The nine checks."""
