@@ -125,7 +125,8 @@ class Membership:
             return
         self._noticed_at = now
         _log.warning(
-            "instance %s has no address other replicas can dial (BLACKSTART_ADVERTISE_ADDRESS is empty): "
+            "instance %s has no address other replicas can dial (BLACKSTART_ADVERTISE_ADDRESS is "
+            "set to nothing, or unset and none was found): "
             "only it can reach workers=%d: %s",
             self._registry.instance_id,
             len(held),

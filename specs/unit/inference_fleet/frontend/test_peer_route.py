@@ -6,10 +6,10 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
-from specs.unit.inference_fleet.route.piped import TIMINGS
+from specs.unit.inference_fleet.route.piped import TIMINGS, until
 
 from inference_fleet.auth import PeerTokens
-from inference_fleet.cluster import Registry
+from inference_fleet.cluster import Registry, addresses
 from inference_fleet.route import NoRoute, StreamParts
 from inference_fleet.settings import Deadline
 from inference_fleet.tunnel import DialRefused, Session, dial_websocket
@@ -72,23 +72,56 @@ def test_only_a_token_of_this_cluster_for_this_replica_opens_the_link(url: str, 
     asyncio.run(story())
 
 
-@pytest.mark.holds("B-4")
-def test_a_replica_without_an_address_is_present_serves_its_own_and_is_named_to_the_others(
-    url: str, tmp_path: Path
+def leaving_from(monkeypatch: pytest.MonkeyPatch, source: str) -> None:
+    """Let the route to the database leave from an address, wherever the database of this run is."""
+    monkeypatch.setattr(addresses, "route_source", lambda _host, _port: source)
+
+
+@pytest.mark.holds("B-3", "B-249")
+def test_a_replica_that_was_given_no_address_finds_one_and_its_row_tells_the_others(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    leaving_from(monkeypatch, "10.1.2.3")
+
+    async def story() -> None:
+        async with (
+            served(url, tmp_path, advertise_address=None) as found,
+            served(url, tmp_path, instance_id="b") as given,
+        ):
+            await given.admin()
+            told = {row["id"]: row["address"] for row in (await given.http.get("/api/instances")).json()}
+            port = found.url.rpartition(":")[2]
+            assert told["a"] == f"10.1.2.3:{port}", "no address for its peers"
+            assert told["b"] == given.url.removeprefix("http://"), (
+                "the control: what is configured is not looked for"
+            )
+
+    asyncio.run(story())
+
+
+@pytest.mark.holds("B-3", "B-4", "B-249")
+@pytest.mark.parametrize("configured", ["", None], ids=["set to nothing", "none to be found"])
+def test_a_replica_without_an_address_is_present_serves_its_own_and_is_named_to_the_others(
+    url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    configured: str | None,
+) -> None:
+    leaving_from(monkeypatch, "127.0.0.1")
     from .served import answer, backend, worker  # noqa: PLC0415 -- this story alone
 
     async def story() -> None:
         async with (
             backend(answer(b"{}")) as process,
-            served(url, tmp_path, advertise_address="") as hidden,
+            served(url, tmp_path, advertise_address=configured) as hidden,
             served(url, tmp_path, instance_id="b") as other,
             worker(hidden, models={"m": process}),
         ):
             await hidden.admin()
             await other.admin()
             instances = {row["id"]: row["address"] for row in (await other.http.get("/api/instances")).json()}
-            assert instances["a"] == ""
+            assert instances["a"] == "", "a guess is no address"
             (node,) = (await other.http.get("/api/nodes")).json()
             assert (node["presence"], node["owner"], node["status"]) == ("connected", "a", "healthy")
 
@@ -99,6 +132,12 @@ def test_a_replica_without_an_address_is_present_serves_its_own_and_is_named_to_
             assert (refused.status_code, refused.json()["error"]["code"]) == (503, "no_route")
             assert "advertises no address" in refused.json()["error"]["message"]
             assert await other.metric('blackstart_dials_total{outcome="no-relay-path"}') == 1
+            await until(lambda: "only it can reach workers=1" in caplog.text)
+            assert "set to nothing, or unset and none was found" in caplog.text
+            looked = "no other replica can dial this one: BLACKSTART_ADVERTISE_ADDRESS=(unset)" in caplog.text
+            assert looked is (configured is None), (
+                "only one that was given nothing looks, and says what it found"
+            )
 
     asyncio.run(story())
 

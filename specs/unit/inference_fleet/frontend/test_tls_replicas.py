@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from blackstart.net.certificates import Authority
+from inference_fleet.cluster import addresses
 
 from .served import answer, backend, served, worker
 
@@ -78,6 +79,21 @@ def test_a_chat_is_relayed_between_replicas_that_speak_tls_and_the_row_says_so(
             rows = (await owner.http.get("/api/instances")).json()
             assert [row["address"] for row in rows] == [owner.url, other.url]
             assert all(row["address"].startswith("https://") for row in rows)
+
+    asyncio.run(story())
+
+
+def test_an_address_that_a_replica_with_tls_found_itself_says_so_too(
+    url: str, tmp_path: Path, tls: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(addresses, "route_source", lambda _host, _port: "10.1.2.3")
+
+    async def story() -> None:
+        async with served(url, tmp_path, advertise_address=None, **tls) as front:
+            await front.admin()
+            (row,) = (await front.http.get("/api/instances")).json()
+            port = front.url.rpartition(":")[2]
+            assert row["address"] == f"https://10.1.2.3:{port}", "its peers would dial it in the open"
 
     asyncio.run(story())
 
