@@ -58,6 +58,28 @@ def test_chat_goes_through_the_tunnel_where_it_is_held_and_relayed_from_everywhe
     asyncio.run(story())
 
 
+def test_which_way_an_answer_came_is_said_only_by_a_replica_that_was_told_to(
+    url: str, tmp_path: Path
+) -> None:
+    async def story() -> None:
+        async with (
+            backend(answer(REPLY)) as process,
+            served(url, tmp_path, expose_route=False) as discreet,
+            served(url, tmp_path, instance_id="b") as plain,
+            worker(discreet, models={"m": process}),
+        ):
+            said = []
+            for front in (discreet, plain):
+                await front.admin()
+                reply = await front.http.post("/v1/chat/completions", json=ASK)
+                assert reply.content == REPLY
+                said.append({name for name in reply.headers if name.startswith("x-blackstart-")})
+            assert said[0] == set(), "who asks is told of nodes and routes"
+            assert said[1] == {"x-blackstart-node", "x-blackstart-route"}, "the control"
+
+    asyncio.run(story())
+
+
 def test_the_callers_credentials_stay_at_the_replica(url: str, tmp_path: Path) -> None:
     async def story() -> None:
         async with (
