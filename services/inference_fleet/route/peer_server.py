@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from inference_fleet.route.relay_frame import FRAME_LIMIT, RelayInvalid, RelayRequest
 from inference_fleet.settings import Deadline
 from inference_fleet.telemetry.logs import bound
+from inference_fleet.telemetry.trace import trace_ids
 from inference_fleet.tunnel import (
     FrameMalformed,
     Joint,
@@ -103,7 +104,8 @@ class PeerServer:
         except (FrameMalformed, RelayInvalid, TimeoutError) as error:
             self._refuse(stream, Refusal.NOT_SERVED, f"peer {peer}: {error}")
             return None
-        with bound(node=relay.request.node, epoch=relay.request.epoch):
+        asked = relay.request
+        with bound(node=asked.node, epoch=asked.epoch, **trace_ids(asked.traceparent)):
             return await self._open(stream, relay.aged(self._clock() - begun).request)
 
     async def _open(self, stream: Stream, request: StreamRequest) -> Joint | None:

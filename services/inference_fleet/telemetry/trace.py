@@ -54,3 +54,9 @@ class TraceContext:
     def traceparent(self) -> str:
         """What the next hop is sent."""
         return f"00-{self.trace_id}-{self.span_id}-{self.flags:02x}"
+
+
+def trace_ids(traceparent: str | None) -> dict[str, str]:
+    """What log lines about a request carry of the trace it came with; one that breaks the specification is ignored."""
+    came = TraceContext.parse(traceparent)
+    return {} if came is None else {"trace": came.trace_id, "span": came.span_id}

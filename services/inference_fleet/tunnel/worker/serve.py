@@ -6,14 +6,18 @@ out, because it was cancelled or because it ran short itself, is `not-served`.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
+import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from inference_fleet.settings import Deadline
 from inference_fleet.settings.loopback import LOOPBACK
+from inference_fleet.telemetry.logs import bound
+from inference_fleet.telemetry.trace import trace_ids
 from inference_fleet.tunnel.errors import DeadlineExpired, SessionDead, StreamReset
 from inference_fleet.tunnel.frames import FrameMalformed, read_frame
 from inference_fleet.tunnel.handshake import (
@@ -39,6 +43,7 @@ Target: TypeAlias = tuple[str, int]
 Resolve: TypeAlias = Callable[[str, str, str | None], Target | Refusal]
 Heard: TypeAlias = Callable[[Target], None]
 
+_log = logging.getLogger(__name__)
 _OWN_WANT: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL})
 
 
@@ -78,18 +83,21 @@ async def serve_stream(
     heard: Heard | None = None,
 ) -> Joint | None:
     """Serve one stream until it is joined to its target; every failure before that is answered with its refusal."""
-    try:
-        request = await _read_request(stream, timings)
-        target = _check(request, node=node, seen=seen, resolve=resolve)
-        service = await _connect(target, request, timings)
-    except StreamRefused as refused:
-        refuse_stream_as(stream, refused.code, refused.message)
-        return None
-    except (SessionDead, StreamReset):
-        raise
-    except BaseException as error:
-        refuse_stream(stream, Refusal.NOT_SERVED, f"the worker failed before it could look: {error!r}")
-        raise
+    with contextlib.ExitStack() as speaking:
+        try:
+            request = await _read_request(stream, timings)
+            speaking.enter_context(bound(node=node, epoch=request.epoch, **trace_ids(request.traceparent)))
+            target = _check(request, node=node, seen=seen, resolve=resolve)
+            service = await _connect(target, request, timings)
+        except StreamRefused as refused:
+            _log.info("refused a stream: %s: %s", refused.code, refused.message)
+            refuse_stream_as(stream, refused.code, refused.message)
+            return None
+        except (SessionDead, StreamReset):
+            raise
+        except BaseException as error:
+            refuse_stream(stream, Refusal.NOT_SERVED, f"the worker failed before it could look: {error!r}")
+            raise
     accept_stream(stream)
     said = None if heard is None else functools.partial(heard, target)
     return Joint(stream, service, stall_s=timings.splice_stall_s, heard=said)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from specs.unit.inference_fleet.logged import lines_of
 
 from inference_fleet.route import PeerServer, RelayRequest
 from inference_fleet.settings import Deadline
@@ -141,6 +142,29 @@ def test_another_epoch_is_a_stale_owner_and_no_verdict() -> None:
             assert held.requests == []
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize("broken", [None, "", "00-a-b-01", "x" * 128], ids=["none", "empty", "short", "long"])
+def test_what_an_owner_logs_of_a_relay_carries_the_trace_it_came_with_and_never_a_broken_one(
+    broken: str | None,
+) -> None:
+    trace, span = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+
+    async def story() -> None:
+        async with town("a") as (_, houses), peer_of(houses["a"]) as peer:
+            for traceparent in (f"00-{trace}-{span}-01", broken):
+                with pytest.raises(StreamRefused) as caught:
+                    await ask(peer, traceparent=traceparent)
+                assert caught.value.refusal is Refusal.NOT_OWNER, "a trace changes nothing but the log"
+
+    with lines_of("inference_fleet.route.peer_server") as lines:
+        asyncio.run(story())
+    told = [{key: line.get(key) for key in ("node", "epoch", "trace", "span")} for line in lines()]
+    about = {"node": "n", "epoch": 7}
+    assert told[0] == {**about, "trace": trace, "span": span}, "the trace ends at the peer link"
+    assert told[1:] == [{**about, "trace": None, "span": None}], (
+        "the control: no trace, or a broken one, is none"
+    )
 
 
 def test_a_second_hop_or_a_borrowed_name_is_not_served() -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from specs.unit.inference_fleet.logged import lines_of
 
 from inference_fleet.settings import Deadline
 from inference_fleet.tunnel import (
@@ -156,6 +157,33 @@ def test_a_refusal_of_the_resolver_keeps_its_code(refusal: Refusal) -> None:
             assert (refused.refusal, refused.message) == (refusal, "raised")
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize("broken", [None, "", "00-a-b-01", "x" * 128], ids=["none", "empty", "short", "long"])
+def test_what_a_worker_logs_of_a_stream_carries_the_trace_it_came_with_and_never_a_broken_one(
+    broken: str | None,
+) -> None:
+    trace, span = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+
+    async def story() -> None:
+        async with _worker(Refusal.UNAVAILABLE) as (both, asked):
+            for traceparent in (f"00-{trace}-{span}-01", broken):
+                assert (
+                    await _refusal(both, _request(traceparent=traceparent))
+                ).refusal is Refusal.UNAVAILABLE
+            assert len(asked) == 2, "a trace changes nothing but the log"
+
+    with lines_of("inference_fleet.tunnel.worker.serve") as lines:
+        asyncio.run(story())
+    assert [line["message"].partition(": no ")[0] for line in lines()] == [
+        "refused a stream: unavailable"
+    ] * 2
+    told = [{key: line.get(key) for key in ("node", "epoch", "trace", "span")} for line in lines()]
+    about = {"node": NODE, "epoch": EPOCH}
+    assert told[0] == {**about, "trace": trace, "span": span}, "the trace ends at the tunnel"
+    assert told[1:] == [{**about, "trace": None, "span": None}], (
+        "the control: no trace, or a broken one, is none"
+    )
 
 
 @pytest.mark.holds("B-42")
