@@ -106,6 +106,40 @@ def test_a_frontend_that_is_not_believed_is_unreachable_and_says_why(
     asyncio.run(story())
 
 
+def test_a_proxy_of_the_environment_is_asked_for_what_is_posted_unless_the_address_is_excepted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[bytes] = []
+
+    async def proxy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        seen.append(await reader.readuntil(b"\r\n"))
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n")
+        writer.close()
+
+    async def posted(port: int, *, excepted: str) -> None:
+        for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+            monkeypatch.delenv(name, raising=False)
+            monkeypatch.delenv(name.upper(), raising=False)
+        monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{port}")
+        monkeypatch.setenv("NO_PROXY", excepted)
+        url = "https://127.0.0.1:1"
+        async with Frontends.connect(Home(tmp_path, url).settings()) as frontends:
+            for path in ("/api/node/register", PATH):
+                with pytest.raises(Unreachable):
+                    await frontends.post(url, path, BODY, bearer="x", within_s=TIMINGS.handshake_s)
+
+    async def story() -> None:
+        async with await asyncio.start_server(proxy, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            await posted(port, excepted="127.0.0.1")
+            assert seen == [], "the control: an excepted address is dialled"
+            await posted(port, excepted="")
+            assert [line.split()[:2] for line in seen] == [[b"CONNECT", b"127.0.0.1:1"]] * 2, "past the proxy"
+
+    asyncio.run(story())
+
+
 def answer_of(body: bytes, status: int = 200) -> Answer:
     return Answer(url="http://f/x", status=status, body=body, retry_after_s=None)
 
