@@ -32,13 +32,13 @@ class _Claims(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class PeerTokens:
     """Makes and checks peer tokens of one instance; the time (seconds, any clock the replicas share) comes in.
 
-    | refused when                                 | why                                        |
-    |----------------------------------------------|--------------------------------------------|
-    | no cluster secret is configured              | no replica is trusted                      |
-    | the signature is not ours                    | another cluster, or a forgery              |
-    | the audience is not this instance            | a token for one replica opens no other     |
-    | it is expired, or good for longer than `ttl` | a stolen token dies soon                   |
-    | it names this instance itself                | a replica never relays to itself           |
+    | refused when                                       | why                                    |
+    |----------------------------------------------------|----------------------------------------|
+    | no cluster secret is configured                    | no replica is trusted                  |
+    | the signature is not ours                          | another cluster, or a forgery          |
+    | the audience is not this instance                  | a token for one replica opens no other |
+    | it is expired, or good for longer than twice `ttl` | a stolen token dies soon               |
+    | it names this instance itself                      | a replica never relays to itself       |
     """
 
     def __init__(self, *, cluster_secret: str, instance_id: str, ttl_s: float) -> None:

@@ -110,7 +110,7 @@ async def require_node(connection: HTTPConnection) -> tuple[str, int]:
 
 
 def limit_attempts(connection: HTTPConnection) -> None:
-    """A few attempts a window for each client address, across all authentication routes."""
+    """A few attempts a window for each client address, registrations and logins together."""
     replica = replica_of(connection)
     client = client_of(connection)
     wait_s = replica.limiter.retry_after(client, now=time.monotonic())
