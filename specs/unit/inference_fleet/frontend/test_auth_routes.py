@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from specs.unit.inference_fleet.route.piped import TIMINGS, until
+
+from inference_fleet.auth import Accounts
+from inference_fleet.store import DatabaseUnavailable
 
 from .served import PASSWORD, served
 
@@ -204,5 +209,40 @@ def test_small_bodies_only_and_nonsense_is_named(url: str, tmp_path: Path, path:
                     reply = await front.http.post(path, content=content)
                 assert reply.status_code == status
                 assert set(reply.json()["error"]) == {"message", "type", "code"}
+
+    asyncio.run(story())
+
+
+def test_a_replica_forgets_expired_sessions_by_itself_and_goes_on_after_an_outage(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forget, rounds = Accounts.forget_expired, [0]
+
+    async def flaky(accounts: Accounts) -> int:
+        rounds[0] += 1
+        if rounds[0] == 1:
+            raise DatabaseUnavailable("not in this round")
+        return await forget(accounts)
+
+    monkeypatch.setattr(Accounts, "forget_expired", flaky)
+    often = replace(TIMINGS, session_rotate_s=TIMINGS.instance_beat_s)
+
+    async def story() -> None:
+        async with served(url, tmp_path, timings=often) as front:
+            await front.admin()
+            db = front.replica.db
+            made = await db.change(
+                "INSERT INTO sessions (id, user_id, created_at, expires_at)"
+                " SELECT 'expired', id, clock_timestamp(), clock_timestamp() FROM users"
+            )
+            assert made == 1
+
+            async def forgotten() -> bool:
+                return await db.row("SELECT 1 AS one FROM sessions WHERE id = 'expired'") is None
+
+            await until(forgotten, "an expired session stays in the database")
+            assert rounds[0] > 1, "the outage came first"
+            assert not front.replica.failed.done()
+            assert (await front.http.get("/api/nodes")).status_code == 200, "the control: a live one stays"
 
     asyncio.run(story())
