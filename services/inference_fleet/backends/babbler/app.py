@@ -36,7 +36,7 @@ class App:
         except BadRequest as error:
             await answer_json(send, error.status, error.body)
         except BodyTooLarge as error:
-            refusal = BadRequest(str(error), code="body_too_large", status=413)
+            refusal = BadRequest(str(error), remedy="a shorter one", code="body_too_large", status=413)
             await answer_json(send, refusal.status, refusal.body)
         except ClientGone:
             return
@@ -44,9 +44,12 @@ class App:
     async def _route(self, method: str, path: str, receive: Receive, send: Send) -> None:
         expected = "POST" if path == "/v1/chat/completions" else "GET"
         if expected == "GET" and path not in self._pages:
-            raise BadRequest(f"nothing lies at {path[:128]}", code="not_found", status=404)
+            raise BadRequest(
+                f"nothing lies at {path[:128]}", remedy="/v1/chat/completions", code="not_found", status=404
+            )
         if method != expected:
-            raise BadRequest(f"{path} answers {expected} only", code="method_not_allowed", status=405)
+            text = f"{method[:32]} is not a method of {path}"
+            raise BadRequest(text, remedy=expected, code="method_not_allowed", status=405)
         if expected == "GET":
             await answer_json(send, 200, self._pages[path]())
             return

@@ -36,7 +36,10 @@ class Stats:
         """Count one generation; leaving by an exception or a cancel does not count as finished."""
         if self.active >= MAX_ACTIVE:
             raise BadRequest(
-                f"{MAX_ACTIVE} generations run already; try later", code="rate_limited", status=429
+                f"{MAX_ACTIVE} generations run already",
+                remedy="again once one of them has ended",
+                code="rate_limited",
+                status=429,
             )
         self.started += 1
         self.active += 1
@@ -61,7 +64,8 @@ class Speaker:
         """The answer to a request, not yet begun."""
         if request.model != self.name:
             raise BadRequest(
-                f"model: {request.model!r} is not served here; this process serves {self.name!r}",
+                f"model: {request.model!r} is not served by this process",
+                remedy=repr(self.name),
                 code="model_not_found",
                 param="model",
                 status=404,

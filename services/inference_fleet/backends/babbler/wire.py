@@ -80,12 +80,12 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BadRequest(Exception):
-    """A request this backend does not take; `status`, `code`, and the field at fault if one is."""
+    """A request this backend does not take; `status`, `code`, the field at fault if one is, and always a remedy."""
 
     def __init__(
-        self, message: str, *, code: str = "invalid", param: str | None = None, status: int = 400
+        self, message: str, *, remedy: str, code: str = "invalid", param: str | None = None, status: int = 400
     ) -> None:
-        super().__init__(message)
+        super().__init__(f"{message}; try: {remedy}")
         self.status = status
         self.code = code
         self.param = param
@@ -109,19 +109,26 @@ def read_request(body: bytes) -> ChatRequest:
     except msgspec.ValidationError as error:
         raise _named(str(error)) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise BadRequest(f"the body is not JSON: {error}") from None
+        raise BadRequest(f"the body is not JSON: {error}", remedy="one JSON object in UTF-8") from None
     except RecursionError:
-        raise BadRequest("the body nests too deep; a chat request needs four levels") from None
-    if sum(len(message.text) for message in request.messages) > BODY_LIMIT:
-        raise BadRequest(f"messages: more than {BODY_LIMIT} characters together", param="messages")
+        raise BadRequest(
+            "the body nests too deep", remedy="the four levels that a chat request needs"
+        ) from None
+    together = sum(len(message.text) for message in request.messages)
+    if together > BODY_LIMIT:
+        raise BadRequest(
+            f"messages: {together} characters together, more than {BODY_LIMIT}",
+            remedy="fewer or shorter messages",
+            param="messages",
+        )
     return request
 
 
 def _named(text: str) -> BadRequest:
     at = _AT.search(text)
     path = at["path"] if at else ""
-    what = _AT.sub("", text)
+    what, remedy = _AT.sub("", text), "change that field" if path else "one JSON object"
     if missing := _MISSING.search(what):
         path = f"{path}.{missing['field']}".lstrip(".")
-        what = "is required"
-    return BadRequest(f"{path}: {what}" if path else f"the body: {what}", param=path or None)
+        what, remedy = "is required", "send that field"
+    return BadRequest(f"{path or 'the body'}: {what}", remedy=remedy, param=path or None)

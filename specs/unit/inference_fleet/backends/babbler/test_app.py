@@ -147,6 +147,10 @@ def test_another_models_name_is_not_found_and_its_own_is_listed() -> None:
             assert other.status_code == 404
             assert other.json()["error"]["code"] == "model_not_found"
             assert other.json()["error"]["param"] == "model"
+            assert (
+                other.json()["error"]["message"]
+                == "model: 'somebody-else' is not served by this process; try: 'b'"
+            )
             assert [model["id"] for model in listed["data"]] == ["b"]
 
     asyncio.run(story())
@@ -158,10 +162,17 @@ def test_wrong_paths_methods_and_sizes_are_answered_in_words() -> None:
             client = babbler.client
             huge = msgspec.json.encode(request_body("x" * BODY_LIMIT))
 
-            assert (await client.get("/nowhere")).status_code == 404
-            assert (await client.get("/v1/chat/completions")).status_code == 405
-            assert (await client.post("/stats")).status_code == 405
-            assert (await client.post("/v1/chat/completions", content=huge)).status_code == 413
+            for asked, status, named in (
+                (client.get("/nowhere"), 404, "/nowhere"),
+                (client.get("/v1/chat/completions"), 405, "GET is not a method of /v1/chat/completions"),
+                (client.post("/stats"), 405, "POST is not a method of /stats"),
+                (client.post("/v1/chat/completions", content=huge), 413, f"{BODY_LIMIT} bytes"),
+            ):
+                refused = await asked
+                assert refused.status_code == status
+                message = refused.json()["error"]["message"]
+                assert named in message
+                assert "; try: " in message, f"no remedy: {message}"
             assert (await client.post("/v1/chat/completions", content=b"{")).json()["error"][
                 "code"
             ] == "invalid"

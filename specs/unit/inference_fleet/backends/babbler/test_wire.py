@@ -43,7 +43,9 @@ def test_a_field_out_of_its_limits_is_named(fields: dict[str, Any], param: str) 
 
     assert caught.value.status == 400
     assert caught.value.param == param
-    assert param in caught.value.body["error"]["message"]
+    message = caught.value.body["error"]["message"]
+    assert message.startswith(f"{param}: "), message
+    assert message.endswith("; try: change that field"), message
 
 
 @pytest.mark.parametrize("missing", ["model", "messages"])
@@ -51,7 +53,7 @@ def test_a_missing_field_is_named(missing: str) -> None:
     body = request_body()
     del body[missing]
 
-    with pytest.raises(BadRequest, match=f"{missing}: is required") as caught:
+    with pytest.raises(BadRequest, match=f"^{missing}: is required; try: send that field$") as caught:
         read_request(msgspec.json.encode(body))
 
     assert caught.value.param == missing
@@ -61,14 +63,14 @@ def test_a_missing_field_is_named(missing: str) -> None:
     "body", [b"", b"not json", b"[1]", b"\xff", b'{"unused":' + b"[" * 10_000 + b"]" * 10_000 + b"}"]
 )
 def test_a_body_that_is_no_request_is_refused_in_words(body: bytes) -> None:
-    with pytest.raises(BadRequest, match="the body"):
+    with pytest.raises(BadRequest, match=r"^the body:? .*; try: "):
         read_request(body)
 
 
 def test_messages_too_long_together_are_refused() -> None:
     long = [{"role": "user", "content": "x" * 60_000}] * (BODY_LIMIT // 60_000 + 1)
 
-    with pytest.raises(BadRequest, match="messages"):
+    with pytest.raises(BadRequest, match=r"^messages: .*; try: "):
         read_request(msgspec.json.encode(request_body(messages=long)))
 
 
