@@ -23,7 +23,7 @@ from inference_fleet.tunnel.worker.dial import dial
 from inference_fleet.tunnel.yamux import wire
 from inference_fleet.tunnel.yamux.wire import Breach
 
-from .playing import peer_carrier, peer_session, relay
+from .playing import NAME, peer_carrier, peer_session, relay
 from .reaps import nothing_was_reaped
 
 if TYPE_CHECKING:
@@ -107,15 +107,14 @@ def test_chat_bodies_that_cannot_be_meant_are_refused_by_name(fleet: Fleet) -> N
             seen[what] = (answer.status_code, error_code(answer.json()))
             assert seen[what] == (status, code), f"{what}: {answer.text[:300]}"
             assert named in error_message(answer.json()), f"{what}: {answer.text[:300]}"
+            assert "; try: " in error_message(answer.json()), f"{what} has no remedy: {answer.text[:300]}"
             assert (str(bodies.LARGE) in answer.text) == (code == "body_too_large"), what
-        for what, body, *_ in BODIES:
-            answer = client.post("/v1/chat/completions", content=body, headers=fleet.admin.bearer)
-            assert "; try: " in error_message(answer.json()), f"{what}: {answer.text[:300]}"
         # the control: a body exactly at the cap is read to its end, and refused by whom it was passed to
         at_cap = client.post(
             "/v1/chat/completions", content=_padded(bodies.LARGE), headers=fleet.admin.bearer
         )
         assert at_cap.status_code == 413
+        assert "; try: " in error_message(at_cap.json()), at_cap.text
         assert str(bodies.LARGE) not in at_cap.text, "the replica refused a body that is not past its cap"
         for budget in (b"0", b"-5", b"soon", b"9" * 40, "\u0661".encode()):
             bearer = fleet.admin.bearer["Authorization"].encode()
@@ -126,6 +125,7 @@ def test_chat_bodies_that_cannot_be_meant_are_refused_by_name(fleet: Fleet) -> N
             )
             assert (answer.status_code, error_code(answer.json())) == (400, "invalid"), budget
             assert error_message(answer.json()).startswith("x-blackstart-budget-ms="), answer.text
+            assert "; try: " in error_message(answer.json()), answer.text
 
 
 NAMES = [
@@ -241,20 +241,32 @@ def _length(count: int) -> bytes:
     return struct.pack(">I", count)
 
 
+def _said(payload: bytes) -> bytes:
+    return _length(len(payload)) + payload
+
+
+def _asking(*, v: int = 1, origin: str = NAME, hop: int = 1, request: object = None) -> bytes:
+    """A relay frame, sound but for what is changed; the request in it lacks its fields."""
+    return _said(
+        json.dumps({"v": v, "relay": {"from": origin, "hop": hop}, "request": request or {}}).encode()
+    )
+
+
+# what is wrong, what is said on the stream, and the thing the refusal's text has to name
 FRAMES: list[tuple[str, bytes, str]] = [
-    ("empty", _length(0), "not-served"),
-    ("one byte past the limit", _length(8193) + b"x" * 8193, "not-served"),
-    ("a length of four gigabytes", b"\xff\xff\xff\xff" + b"x" * 64, "not-served"),
-    ("not JSON", _length(5) + b"hello", "not-served"),
-    ("not UTF-8", _length(2) + b"\xff\xfe", "not-served"),
-    ("nested deep", _length(8000) + b"[" * 4000 + b"]" * 4000, "not-served"),
-    (
-        "another version",
-        _length(71) + b'{"v":9,"relay":{"from":"frontend-played-by-a-spec","hop":1},"request":1}'[:71],
-        "not-served",
-    ),
-    ("half a frame and no more", _length(100) + b"{", "not-served"),
-    ("nothing", b"", "not-served"),
+    ("empty", _length(0), "a frame of 0 bytes"),
+    ("one byte past the limit", _length(8193) + b"x" * 8193, "a frame of 8193 bytes"),
+    ("a length of four gigabytes", b"\xff\xff\xff\xff" + b"x" * 64, "a frame of 4294967295 bytes"),
+    ("not JSON", _said(b"hello"), "the relay frame cannot be read: JSON is malformed"),
+    ("not UTF-8", _said(b"\xff\xfe"), "the relay frame cannot be read: JSON is malformed"),
+    ("nested deep", _said(b"[" * 4000 + b"]" * 4000), "the relay frame cannot be read: Expected `object`"),
+    ("another version", _asking(v=9), "relay version 9"),
+    ("another's name", _asking(origin="frontend-7"), "speaks for frontend-7"),
+    ("a second hop", _asking(hop=2), "hop 2"),
+    ("no request in it", _asking(), "not a stream request: Object missing required field `tag`"),
+    ("a request without a node", _asking(request={"tag": "http", "node": ""}), "`$.node`"),
+    ("half a frame and no more", _length(100) + b"{", "no whole relay frame: "),
+    ("nothing", b"", "no whole relay frame: "),
 ]
 
 
@@ -263,9 +275,11 @@ def test_stream_handshakes_that_cannot_be_meant_are_refused_and_the_link_lives_o
     owner = fleet.wait_owner(0, 0)
     with _unharmed(fleet):
         ends = asyncio.run(_handshakes(fleet))
-        for (what, _, code), end in zip(FRAMES, ends, strict=True):
+        for (what, _, named), end in zip(FRAMES, ends, strict=True):
             assert isinstance(end, StreamRefused), f"{what}: {end!r}"
-            assert end.code == code, f"{what}: {end}"
+            assert end.code == "not-served", f"{what}: {end}"
+            assert named in end.message, f"{what} is not named: {end.message}"
+            assert "; try: " in end.message, f"{what} has no remedy: {end.message}"
             assert not end.evidence, f"{what}: a broken frame says nothing about the worker"
         # the control: a link of the same making relays
         assert asyncio.run(relay(fleet, node=fleet.node_id(0), epoch=owner.epoch)) is None

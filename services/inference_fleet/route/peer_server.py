@@ -97,16 +97,22 @@ class PeerServer:
     async def _relay(self, peer: str, stream: Stream) -> Joint | None:
         begun = self._clock()
         try:
-            payload = await read_frame(
-                stream, limit=FRAME_LIMIT, deadline=Deadline.after(self._timings.relay_frame_s)
-            )
-            relay = RelayRequest.decode(payload, peer=peer)
-        except (FrameMalformed, RelayInvalid, TimeoutError) as error:
+            relay = RelayRequest.decode(await self._frame(stream), peer=peer)
+        except (FrameMalformed, RelayInvalid) as error:
             self._refuse(stream, Refusal.NOT_SERVED, f"peer {peer}: {error}")
             return None
         asked = relay.request
         with bound(node=asked.node, epoch=asked.epoch, **trace_ids(asked.traceparent)):
             return await self._open(stream, relay.aged(self._clock() - begun).request)
+
+    async def _frame(self, stream: Stream) -> bytes:
+        within_s = self._timings.relay_frame_s
+        try:
+            return await read_frame(stream, limit=FRAME_LIMIT, deadline=Deadline.after(within_s))
+        except TimeoutError as error:
+            raise RelayInvalid(
+                f"no whole relay frame: {error}; try: all of it within {within_s:g} s"
+            ) from None
 
     async def _open(self, stream: Stream, request: StreamRequest) -> Joint | None:
         held = self._table.get(request.node)

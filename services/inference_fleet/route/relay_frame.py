@@ -11,7 +11,7 @@ from typing import Annotated
 
 import msgspec
 
-from inference_fleet.tunnel import StreamRequest
+from inference_fleet.tunnel import PROTOCOL_PAGE, FrameMalformed, StreamRequest
 
 FRAME_LIMIT = 8192
 HOP = 1
@@ -53,16 +53,22 @@ class RelayRequest:
         """
         try:
             frame = msgspec.json.decode(payload, type=_Frame)
-            request = StreamRequest.decode(bytes(frame.request))
         except (ValueError, RecursionError) as error:
-            raise RelayInvalid(f"the relay frame cannot be read: {error}") from None
-        if frame.v != _VERSION:
-            raise RelayInvalid(f"relay version {frame.v} is not spoken here; version {_VERSION} is")
+            raise RelayInvalid(
+                f"the relay frame cannot be read: {error}; try: one as {PROTOCOL_PAGE} has it"
+            ) from None
+        if frame.v != _VERSION:  # before what is inside: another version's request is another's to read
+            raise RelayInvalid(f"relay version {frame.v} is not spoken here; try: version {_VERSION}")
         if frame.relay.origin != peer:
-            raise RelayInvalid(f"the frame speaks for {frame.relay.origin}, the link for {peer}")
+            raise RelayInvalid(f"the frame speaks for {frame.relay.origin}; try: {peer}, as its link does")
         if frame.relay.hop != HOP:
-            raise RelayInvalid(f"hop {frame.relay.hop}: a relay is one hop and is never passed on")
-        return cls(frame.relay.origin, request)
+            raise RelayInvalid(
+                f"hop {frame.relay.hop}: a relay is one hop and is never passed on; try: the owner itself"
+            )
+        try:
+            return cls(frame.relay.origin, StreamRequest.decode(bytes(frame.request)))
+        except FrameMalformed as error:
+            raise RelayInvalid(f"the relay frame cannot be read: {error}") from None
 
     def aged(self, elapsed_s: float) -> RelayRequest:
         """The same request after time has passed here: its budget only shortens, and is never written as zero."""

@@ -16,6 +16,7 @@ from inference_fleet.tunnel.errors import (
 )
 from inference_fleet.tunnel.frames import FRAME_LIMIT, FrameMalformed, read_frame, write_frame
 from inference_fleet.tunnel.handshake import (
+    PROTOCOL_PAGE,
     TAG_BACKEND,
     TAG_HTTP,
     StreamRequest,
@@ -36,6 +37,7 @@ from inference_fleet.tunnel.yamux.limits import Limits
 
 __all__ = [
     "FRAME_LIMIT",
+    "PROTOCOL_PAGE",
     "REFUSALS",
     "TAG_BACKEND",
     "TAG_HTTP",

@@ -23,7 +23,7 @@ class FrameMalformed(ValueError):
 def write_frame(stream: Stream, payload: bytes, *, limit: int = FRAME_LIMIT) -> None:
     """Queue one frame."""
     if not 0 < len(payload) <= limit:
-        raise FrameMalformed(f"a frame of {len(payload)} bytes; allowed are 1 to {limit}")
+        raise _misfit(len(payload), limit)
     stream.write(_LENGTH.pack(len(payload)) + payload)
 
 
@@ -36,7 +36,7 @@ async def read_frame(stream: Stream, *, limit: int = FRAME_LIMIT, deadline: Dead
     try:
         (length,) = _LENGTH.unpack(await stream.read_exactly(_LENGTH.size, deadline=deadline))
         if not 0 < length <= limit:
-            raise FrameMalformed(f"a frame of {length} bytes; allowed are 1 to {limit}")
+            raise _misfit(length, limit)
         payload = await stream.read_exactly(length, deadline=deadline)
     except asyncio.IncompleteReadError as error:
         raise HandshakeBroken(
@@ -44,3 +44,7 @@ async def read_frame(stream: Stream, *, limit: int = FRAME_LIMIT, deadline: Dead
         ) from None
     stream.accept()
     return payload
+
+
+def _misfit(length: int, limit: int) -> FrameMalformed:
+    return FrameMalformed(f"a frame of {length} bytes; try: one of 1 to {limit}")

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from inference_fleet.tunnel.stream import Stream
 
 VERSION: Final = 1
+PROTOCOL_PAGE: Final = "docs/protocol.md"
+"""Where whoever writes the other end finds what a request is."""
 TAG_HTTP: Final = "http"
 TAG_BACKEND: Final = "backend"
 _MESSAGE_CHARS: Final = 500
@@ -60,7 +62,9 @@ class StreamRequest(msgspec.Struct, frozen=True, kw_only=True):
         try:
             return _DECODER.decode(payload)
         except (msgspec.DecodeError, RecursionError) as error:
-            raise FrameMalformed(f"not a stream request: {error}") from None
+            raise FrameMalformed(
+                f"not a stream request: {error}; try: one as {PROTOCOL_PAGE} has it"
+            ) from None
 
 
 class _Reply(msgspec.Struct, frozen=True, kw_only=True):

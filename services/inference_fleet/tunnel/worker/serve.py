@@ -111,24 +111,32 @@ async def _read_request(stream: Stream, timings: Timings) -> StreamRequest:
     except FrameMalformed as error:
         raise _refused(Refusal.INVALID, str(error)) from None
     except DeadlineExpired as error:
-        raise _refused(Refusal.NOT_SERVED, f"no whole request: {error}") from None
+        text = f"no whole request: {error}; try: all of it within {timings.stream_header_s:g} s"
+        raise _refused(Refusal.NOT_SERVED, text) from None
 
 
 def _check(request: StreamRequest, *, node: str, seen: SeenEpoch, resolve: Resolve) -> Target:
     if request.v != VERSION:
-        raise _refused(Refusal.NOT_SERVED, f"request version {request.v}; this worker speaks {VERSION}")
+        raise _refused(
+            Refusal.NOT_SERVED, f"request version {request.v} is not spoken here; try: version {VERSION}"
+        )
     if request.node != node:
-        raise _refused(Refusal.NOT_SERVED, f"this is node {node}, not {request.node}")
+        raise _refused(Refusal.NOT_SERVED, f"this is not node {request.node}; try: {node}, which it is")
     if request.epoch < seen.value:
-        raise _refused(Refusal.STALE_EPOCH, f"epoch {request.epoch} is below {seen.value}, seen here")
+        text = f"epoch {request.epoch} is below {seen.value}, seen here; try: the worker's owner of now"
+        raise _refused(Refusal.STALE_EPOCH, text)
     if request.tag not in {TAG_HTTP, TAG_BACKEND}:
-        raise _refused(Refusal.TAG_UNKNOWN, f"tag {request.tag!r}; known are {TAG_HTTP} and {TAG_BACKEND}")
+        text = f"tag {_cut(request.tag)} is not known here; try: {TAG_HTTP} or {TAG_BACKEND}"
+        raise _refused(Refusal.TAG_UNKNOWN, text)
     if request.tag == TAG_BACKEND:
         backend_port(request.target)
         if not request.process_key:
-            raise _refused(Refusal.INVALID, "a backend request without a process_key")
+            raise _refused(
+                Refusal.INVALID, "a backend request without a process_key; try: the one the worker reported"
+            )
     elif request.target:
-        raise _refused(Refusal.INVALID, f"target {request.target!r} with tag http, which takes none")
+        text = f"target {_cut(request.target)} with tag {TAG_HTTP}, which takes none; try: no target"
+        raise _refused(Refusal.INVALID, text)
     answer = resolve(request.tag, request.target, request.process_key)
     if isinstance(answer, Refusal):
         raise _refused(answer, f"no {request.tag} {request.target} {request.process_key or ''} here".strip())
@@ -140,7 +148,9 @@ def backend_port(target: str) -> int:
     host, _, port = target.partition(":")
     if host == LOOPBACK and port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) <= 65535:
         return int(port)
-    raise _refused(Refusal.INVALID, f"target {target!r} is not 127.0.0.1:PORT")
+    raise _refused(
+        Refusal.INVALID, f"target {_cut(target)} names no process here; try: {LOOPBACK}:PORT of one"
+    )
 
 
 async def _connect(target: Target, request: StreamRequest, timings: Timings) -> asyncio.Transport:
@@ -169,6 +179,11 @@ def classify(error: OSError) -> Refusal:
 def reports_timeout(error: OSError) -> bool:
     """Whether an error only says that time ran out; on a connect EAGAIN does too."""
     return isinstance(error, TimeoutError) or error.errno in {errno.ETIMEDOUT, errno.EAGAIN}
+
+
+def _cut(text: str) -> str:
+    """What came, short enough that the remedy behind it still fits a refusal."""
+    return repr(text[:32])
 
 
 def _refused(refusal: Refusal, message: str) -> StreamRefused:

@@ -112,6 +112,9 @@ def test_the_tag_http_goes_to_the_workers_own_server_and_names_no_target() -> No
         ({"process_key": None}, Refusal.INVALID),
         ({"process_key": ""}, Refusal.INVALID),
         ({"tag": "http"}, Refusal.INVALID),
+        ({"tag": "\x01" * 64}, Refusal.TAG_UNKNOWN),
+        ({"target": "\x01" * 320}, Refusal.INVALID),
+        ({"tag": "http", "target": "\x01" * 320}, Refusal.INVALID),
         ({"epoch": EPOCH - 1}, Refusal.STALE_EPOCH),
         ({"node": "another"}, Refusal.NOT_SERVED),
         ({"v": 2}, Refusal.NOT_SERVED),
@@ -123,7 +126,9 @@ def test_what_does_not_fit_is_refused_before_anything_is_resolved(
 ) -> None:
     async def story() -> None:
         async with _worker(("127.0.0.1", 1)) as (both, asked):
-            assert (await _refusal(both, _request(**changes))).refusal is refusal
+            refused = await _refusal(both, _request(**changes))
+            assert refused.refusal is refusal
+            assert "; try: " in refused.message, f"no remedy: {refused.message}"
             assert asked == []
 
     asyncio.run(story())
@@ -207,6 +212,7 @@ def test_a_request_that_comes_too_late_is_not_served_and_a_malformed_one_is_inva
             with pytest.raises(StreamRefused) as late:
                 await read_reply(slow, deadline=soon())
             assert late.value.refusal is Refusal.NOT_SERVED
+            assert "2 of 4 bytes came in time; try: " in late.value.message
             silent = both.server.open_stream()
             with pytest.raises(StreamRefused) as nothing:
                 await read_reply(silent, deadline=soon())
@@ -217,11 +223,13 @@ def test_a_request_that_comes_too_late_is_not_served_and_a_malformed_one_is_inva
                 with pytest.raises(StreamRefused) as malformed:
                     await read_reply(broken, deadline=soon())
                 assert malformed.value.refusal is Refusal.INVALID
+                assert "; try: " in malformed.value.message
             garbled = both.server.open_stream()
             write_frame(garbled, b"not json")
             with pytest.raises(StreamRefused) as caught:
                 await read_reply(garbled, deadline=soon())
             assert caught.value.refusal is Refusal.INVALID
+            assert "; try: " in caught.value.message
             assert asked == []
 
     asyncio.run(story())
