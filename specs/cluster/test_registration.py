@@ -17,7 +17,7 @@ import psycopg
 import pytest
 
 from blackstart.cluster.waiting import consistently, eventually
-from blackstart.fleet.http import client_of
+from blackstart.fleet.http import client_of, error_message
 from blackstart.fleet.strangers import stranger
 from inference_fleet.frontend.peer_dial import PATH as PEER_PATH
 from inference_fleet.frontend.peer_dial import SUBPROTOCOL as PEER_SUBPROTOCOL
@@ -166,7 +166,10 @@ def test_a_replica_without_secrets_authorises_nobody(fleet: Fleet) -> None:
     node.set_env(BLACKSTART_REGISTRATION_TOKEN="", BLACKSTART_CLUSTER_SECRET="")
     node.start()
     for token in (None, "x", fleet.secrets.registration_token):
-        assert _register(fleet, "somebody-else", token=token).status_code == 401
+        refused = _register(fleet, "somebody-else", token=token)
+        assert refused.status_code == 401
+        assert "no registration token" in error_message(refused.json()), refused.text
+        assert "; try: set BLACKSTART_REGISTRATION_TOKEN" in error_message(refused.json()), refused.text
     for shown in ("", " "):  # by hand: a client library refuses to send such a header
         assert _by_hand(fleet, "POST", "/api/node/register", {"Authorization": f"Bearer {shown}"})[0] == 401
     assert _ask_as_peer(fleet, None) == 401

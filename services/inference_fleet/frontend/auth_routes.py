@@ -49,8 +49,8 @@ async def login(request: Request) -> Response:
     if entry.standing is Standing.WELCOME:
         return _with_cookie(request, json_response(_user(entry)), entry)
     if entry.standing is Standing.PENDING:
-        raise ApiError("forbidden", "an administrator has to approve this account first")
-    raise ApiError("unauthorized", "the address or the password is wrong")
+        raise ApiError("forbidden", "this account waits for approval; try: ask an administrator for it")
+    raise ApiError("unauthorized", "the address or the password is wrong; try: both as they were registered")
 
 
 async def logout(request: Request) -> Response:
@@ -83,7 +83,9 @@ async def delete_key(request: Request) -> Response:
     principal = await gate.require_user(request)
     key_id = str(request.path_params.get("id") or request.query_params.get("id", ""))
     if not key_id.isprintable() or not await gate.replica_of(request).keys.delete(principal.user_id, key_id):
-        raise ApiError("not_found", f"you have no key {key_id[:64]!r}")
+        raise ApiError(
+            "not_found", f"you have no key {key_id[:64]!r}; try: an id that GET /api/auth/keys lists"
+        )
     return json_response({"id": key_id, "deleted": True})
 
 

@@ -57,7 +57,8 @@ async def require_user(connection: HTTPConnection) -> Principal:
     if principal is None:
         raise ApiError(
             "unauthorized",
-            "authentication required: an API key as bearer, or a session cookie",
+            "authentication required: no valid API key or session was shown"
+            "; try: an API key as bearer, or log in for a session cookie",
             headers=_UNAUTHORIZED,
         )
     return principal
@@ -68,7 +69,7 @@ async def require_fleet_reader(connection: HTTPConnection) -> Principal:
     principal = await require_user(connection)
     if not principal.may_read_fleet:
         raise ApiError(
-            "forbidden", "this key is not an administrator's; log in, or use an administrator's key"
+            "forbidden", "this key is not an administrator's; try: log in, or an administrator's key"
         )
     return principal
 
@@ -77,7 +78,7 @@ async def require_admin(connection: HTTPConnection) -> Principal:
     """An administrator."""
     principal = await require_user(connection)
     if not principal.is_admin:
-        raise ApiError("forbidden", "administrator access required")
+        raise ApiError("forbidden", "this account is not an administrator's; try: ask one of them")
     return principal
 
 
@@ -86,9 +87,11 @@ def require_registration_token(connection: HTTPConnection) -> None:
     configured = replica_of(connection).settings.registration_token
     if not same_secret(authorization(connection), configured):
         why = (
-            "the registration token is not this fleet's"
+            "the bearer shown is not this fleet's registration token; try: BLACKSTART_REGISTRATION_TOKEN as the "
+            "frontends have it"
             if configured
-            else "this replica has no BLACKSTART_REGISTRATION_TOKEN, so nobody may register"
+            else "this replica has no registration token, so nobody may register; try: set "
+            "BLACKSTART_REGISTRATION_TOKEN on every replica"
         )
         raise ApiError("unauthorized", why, headers=_UNAUTHORIZED)
 
@@ -101,11 +104,19 @@ async def require_node(connection: HTTPConnection) -> tuple[str, int]:
     """
     shown = authorization(connection)
     if not shown:
-        raise ApiError("unauthorized", "the node's credential is required as bearer", headers=_UNAUTHORIZED)
+        raise ApiError(
+            "unauthorized",
+            "no credential of the node was shown; try: the node's own as bearer",
+            headers=_UNAUTHORIZED,
+        )
     node_id = path_id(connection)
     version = await replica_of(connection).roster.check_credential(node_id, shown)
     if version is None:
-        raise ApiError("unauthorized", "this is not the node's credential", headers=_UNAUTHORIZED)
+        raise ApiError(
+            "unauthorized",
+            "the bearer shown is not the node's credential; try: the one it was last registered with",
+            headers=_UNAUTHORIZED,
+        )
     return node_id, version
 
 
@@ -117,7 +128,7 @@ def limit_attempts(connection: HTTPConnection) -> None:
     if wait_s is not None:
         raise ApiError(
             "rate_limited",
-            f"too many attempts from {client}; try again in {wait_s:.0f} s",
+            f"too many attempts from {client}; try: again in {wait_s:.0f} s",
             headers=retry_after(wait_s),
         )
 

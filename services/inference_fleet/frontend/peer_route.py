@@ -58,7 +58,11 @@ def _origin(websocket: WebSocket) -> str:
         return replica.tokens.check(gate.authorization(websocket), now=replica.clock.now())
     except PeerRefused as error:
         _log.warning("refused a peer link from %s: %s", gate.client_of(websocket), error)
-    raise ApiError("unauthorized", "this is no token of a replica of this cluster for this replica")
+    raise ApiError(
+        "unauthorized",
+        "the bearer shown is no token of a replica of this cluster for this replica"
+        "; try: the same BLACKSTART_CLUSTER_SECRET on every replica",
+    )
 
 
 ROUTES = [WebSocketRoute(PATH, peer)]

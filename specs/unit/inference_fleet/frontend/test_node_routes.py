@@ -65,7 +65,13 @@ def test_without_the_registration_token_nobody_registers_and_an_empty_one_is_nob
                 for asked in (front, closed):
                     refused = await asked.http.post("/api/node/register", json=BODY, headers=headers)
                     assert refused.status_code == 401, f"registered with {shown!r}"
-                    assert refused.json()["error"]["code"] == "unauthorized"
+                    error = refused.json()["error"]
+                    assert error["code"] == "unauthorized"
+                    assert "registration token" in error["message"]
+                    assert "; try: " in error["message"], f"no remedy: {error['message']}"
+                    assert "BLACKSTART_REGISTRATION_TOKEN" in error["message"]
+                    for said in (REGISTRATION, "wrong"):
+                        assert said not in error["message"], f"a secret is told: {error['message']}"
             assert (await closed.http.post("/api/node/register", json=BODY, headers=TOKEN)).status_code == 401
             assert (await front.http.post("/api/node/register", json=BODY, headers=TOKEN)).status_code == 201
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -58,6 +59,8 @@ def test_only_a_token_of_this_cluster_for_this_replica_opens_the_link(url: str, 
                 with pytest.raises(DialRefused) as caught:
                     await knock(front, token)
                 assert caught.value.status == 401, what
+                message = json.loads(caught.value.body)["error"]["message"]
+                assert "; try: the same BLACKSTART_CLUSTER_SECRET" in message, f"no remedy: {message}"
             with pytest.raises(DialRefused) as caught:
                 await knock(closed, tokens("peer").issue("x", now=now))
             assert caught.value.status == 401, "an empty secret trusts nobody"

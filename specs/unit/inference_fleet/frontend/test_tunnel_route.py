@@ -55,6 +55,13 @@ def test_an_unauthenticated_dial_is_a_plain_401_before_any_upgrade(url: str, tmp
             for node_id, credential in ((node, ""), (node, "wrong"), ("unknown", "c"), ("unknown", "")):
                 refused = await refusal(front, node_id, credential)
                 assert (refused.status, code_of(refused)) == (401, "unauthorized")
+                message = json.loads(refused.body)["error"]["message"]
+                shown = (
+                    "bearer shown is not the node's" if credential else "no credential of the node was shown"
+                )
+                assert shown in message
+                assert "; try: " in message, f"no remedy: {message}"
+                assert node not in message, f"who may act on which node is told: {message}"
             plain = await front.http.get(f"/api/node/{node}/tunnel")
             assert plain.status_code == 404, "the path is a WebSocket's alone"
             assert await front.metric("blackstart_tunnels") == 0
