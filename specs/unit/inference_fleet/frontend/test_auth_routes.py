@@ -13,6 +13,8 @@ from specs.unit.inference_fleet.route.piped import TIMINGS, until
 from inference_fleet.auth import Accounts
 from inference_fleet.store import DatabaseUnavailable
 
+from blackstart.fleet.http import error_code, error_message
+
 from .served import PASSWORD, served
 
 if TYPE_CHECKING:
@@ -110,6 +112,7 @@ def test_attempts_are_limited_for_each_address_and_a_refusal_says_when(url: str,
             assert statuses == [201, 200, 201, 200, 201, 429], "five a window, both routes together"
             refused = await attempt("198.51.100.1", "/api/auth/login")
             assert refused.json()["error"]["code"] == "rate_limited"
+            assert "from 198.51.100.1; try: again in " in refused.json()["error"]["message"]
             assert 1 <= int(refused.headers["retry-after"]) <= front.replica.settings.timings.auth_window_s
             assert (await attempt("198.51.100.2", "/api/auth/login")).status_code == 200
 
@@ -152,6 +155,45 @@ def test_a_key_is_shown_once_listed_without_itself_and_ended(url: str, tmp_path:
     asyncio.run(story())
 
 
+NO_KEY_NAMES: dict[str, object] = {
+    "empty": "",
+    "129-characters": "n" * 129,
+    "300-characters": "n" * 300,
+    "nul": "a\0b",
+    "two-lines": "a\nb",
+    "line-feed-at-its-end": "a\n",
+    "right-to-left-override": "a\u202eb",
+    "left-to-right-isolate": "\u2066a",
+    "right-to-left-mark": "a\u200f",
+    "delete": "\x7f",
+    "number": 7,
+    "null": None,
+}
+
+
+@pytest.mark.parametrize("name", NO_KEY_NAMES.values(), ids=NO_KEY_NAMES)
+def test_a_key_whose_name_cannot_be_kept_or_shown_is_refused_by_name_and_not_made(
+    url: str, tmp_path: Path, name: object
+) -> None:
+    async def story() -> None:
+        async with served(url, tmp_path) as front:
+            await front.admin()
+            refused = await front.http.post("/api/auth/keys", json={"name": name})
+            assert (refused.status_code, error_code(refused.json())) == (400, "invalid")
+            message = error_message(refused.json())
+            assert "`$.name`" in message
+            assert "; try: " in message, f"no remedy: {message}"
+            assert (await front.http.get("/api/auth/keys")).json() == []
+            for good in ("n" * 128, "clé 7", "a/b"):  # the control
+                made = await front.http.post("/api/auth/keys", json={"name": good})
+                assert (made.status_code, made.json()["name"]) == (201, good)
+                key = {"Authorization": f"Bearer {made.json()['key']}"}
+                listed = (await front.http.get("/api/auth/keys", headers=key)).json()
+                assert listed[-1]["name"] == good
+
+    asyncio.run(story())
+
+
 def test_a_wrong_key_is_not_saved_by_a_good_cookie(url: str, tmp_path: Path) -> None:
     async def story() -> None:
         async with served(url, tmp_path) as front:
@@ -159,6 +201,7 @@ def test_a_wrong_key_is_not_saved_by_a_good_cookie(url: str, tmp_path: Path) -> 
             assert (await front.http.get("/v1/models")).status_code == 200
             wrong = await front.http.get("/v1/models", headers={"Authorization": "Bearer bsk_wrong"})
             assert wrong.status_code == 401
+            assert "bsk_wrong" not in wrong.text, "what was shown is told back"
 
     asyncio.run(story())
 

@@ -34,6 +34,8 @@ def test_no_door_opens_to_whoever_shows_nothing(url: str, tmp_path: Path) -> Non
             for method, path in DOORS:
                 reply = await front.http.request(method, path)
                 assert reply.status_code == 401, f"anybody passes {method} {path}"
+                message = reply.json()["error"]["message"]
+                assert "; try: " in message, f"{method} {path} has no remedy: {message}"
 
     asyncio.run(story())
 
@@ -50,6 +52,7 @@ def test_a_plain_user_passes_no_administrators_door_and_a_plain_key_reads_no_fle
             for method, path in ADMINS:
                 reply = await front.http.request(method, path)
                 assert reply.status_code == 403, f"any user passes {method} {path}"
+                assert "; try: " in reply.json()["error"]["message"]
             key = (await front.http.post("/api/auth/keys", json={"name": "k"})).json()["key"]
             front.http.cookies.clear()
             headers = {"Authorization": f"Bearer {key}"}
@@ -57,6 +60,7 @@ def test_a_plain_user_passes_no_administrators_door_and_a_plain_key_reads_no_fle
             for method, path in READERS:
                 reply = await front.http.request(method, path, headers=headers)
                 assert reply.status_code == 403, f"any key passes {method} {path}"
+                assert "; try: " in reply.json()["error"]["message"]
 
     asyncio.run(story())
 
@@ -77,7 +81,7 @@ def test_every_gate_of_a_route_is_taken_away_by_some_row() -> None:
             for row in rows
             if row["file"] == name and row["find"] in source
         ]
-        for gate in re.finditer(r"gate\.require_\w+\(", source):
+        for gate in re.finditer(r"gate\.(?:require_\w+|limit_attempts)\(", source):
             gates += 1
             if not any(at <= gate.start() and gate.end() <= at + len(find) for at, find in attacked):
                 line = source.count("\n", 0, gate.start()) + 1

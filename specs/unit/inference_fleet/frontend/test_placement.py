@@ -44,6 +44,30 @@ def test_a_process_its_worker_disowns_is_passed_over_and_its_row_reaped(url: str
     asyncio.run(story())
 
 
+@pytest.mark.holds("B-50", "B-53")
+def test_a_chat_goes_to_the_address_of_the_process_that_was_chosen_and_to_no_other(
+    url: str, tmp_path: Path
+) -> None:
+    async def story() -> None:
+        async with (
+            backend(answer(REPLY)) as one,
+            backend(answer(REPLY)) as two,
+            backend(answer(REPLY)) as other,
+            served(url, tmp_path) as front,
+            worker(front, "worker-0", {"m": one, "other": other}),
+            worker(front, "worker-1", {"m": two}),
+        ):
+            await front.admin()
+            for model in ("m", "m", "other"):
+                reply = await front.http.post("/v1/chat/completions", json={**ASK, "model": model})
+                assert reply.status_code == 200, f"no process of {model} has that address: {reply.text}"
+            for process, model in ((one, "m"), (two, "m"), (other, "other")):
+                (request,) = process.requests
+                assert json.loads(request.partition(b"\r\n\r\n")[2])["model"] == model
+
+    asyncio.run(story())
+
+
 @pytest.mark.holds("B-54", "B-55")
 def test_a_worker_nobody_can_reach_is_no_route_and_loses_nothing(url: str, tmp_path: Path) -> None:
     async def story() -> None:
