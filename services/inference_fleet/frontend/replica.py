@@ -32,7 +32,7 @@ from inference_fleet.settings.frontend import announced
 from inference_fleet.store import Database, DatabaseUnavailable, migrate
 from inference_fleet.telemetry.lag import sample_loop_lag
 from inference_fleet.telemetry.metrics import Metrics
-from inference_fleet.tunnel import REFUSALS, counted
+from inference_fleet.tunnel import REFUSAL_LABELS, counted
 from inference_fleet.upkeep import HealthMonitor, Reaper
 
 if TYPE_CHECKING:
@@ -168,8 +168,8 @@ class Replica:
         metrics = self.metrics
         for outcome in RouteOutcome:
             metrics.dials.labels(outcome)
-        for rule in REFUSALS.values():
-            metrics.refusals.labels(rule.code)
+        for label in REFUSAL_LABELS:
+            metrics.refusals.labels(label)
         metrics.observe(
             "blackstart_tunnels", "Tunnels of workers held here", lambda: len(self.table.sessions)
         )

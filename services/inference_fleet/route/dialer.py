@@ -29,6 +29,7 @@ from inference_fleet.tunnel import (
     SessionDead,
     StreamRefused,
     StreamRequest,
+    refusal_label,
     request_stream,
 )
 
@@ -118,7 +119,7 @@ class WorkerDialer:
             if not _worth_asking_again(failure):
                 break
         assert failure is not None
-        self._count(failure)
+        self._metrics.dials.labels(failure.outcome).inc()
         raise failure
 
     async def _once(self, node_id: str, parts: StreamParts, deadline: Deadline, *, ask_owner: bool) -> Opened:
@@ -128,9 +129,8 @@ class WorkerDialer:
         owner = await self._resolve(node_id, deadline)
         if owner.instance_id != self._instance_id:
             request = _request(node_id, parts, owner.epoch, deadline)
-            stream = await _answered(
-                node_id, owner.epoch, self._peers.open(owner, request, deadline=deadline)
-            )
+            asking = self._peers.open(owner, request, deadline=deadline)
+            stream = await self._answered(node_id, owner.epoch, asking)
             return Opened(stream, "relayed", owner.epoch)
         local = self._table.get(node_id)
         if local is None or local.epoch != owner.epoch:
@@ -144,7 +144,16 @@ class WorkerDialer:
         request = _request(node_id, parts, held.epoch, deadline)
         opening = deadline.shorten(self._open_s)
         asking = request_stream(held.session, request, deadline=opening)
-        return Opened(await _answered(node_id, held.epoch, asking), "local", held.epoch)
+        return Opened(await self._answered(node_id, held.epoch, asking), "local", held.epoch)
+
+    async def _answered(self, node_id: str, epoch: int, asking: Coroutine[None, None, Stream]) -> Stream:
+        """The stream asked for; a refusal is counted, and kept together with the ownership it was heard over."""
+        try:
+            return await asking
+        except StreamRefused as error:
+            self._metrics.refusals.labels(refusal_label(error.code)).inc()
+            refused = WorkerRefused(node_id, epoch, error.code, error.message)
+        raise refused
 
     async def _resolve(self, node_id: str, deadline: Deadline) -> Owner:
         late = False
@@ -164,11 +173,6 @@ class WorkerDialer:
                 "try: set BLACKSTART_ADVERTISE_ADDRESS there",
             )
         return owner
-
-    def _count(self, failure: RouteError | WorkerRefused) -> None:
-        if isinstance(failure, WorkerRefused):
-            self._metrics.refusals.labels(failure.code).inc()
-        self._metrics.dials.labels(failure.outcome).inc()
 
 
 def classify(node_id: str, error: BaseException, deadline: Deadline) -> RouteError | WorkerRefused:
@@ -194,15 +198,6 @@ def _worth_asking_again(failure: RouteError | WorkerRefused) -> bool:
     """The owner was another one, or the tunnel died under the question: the database may name a newer owner."""
     dead = isinstance(failure, TunnelFailed) and isinstance(failure.__cause__, SessionDead)
     return dead or isinstance(failure, NotOwner)
-
-
-async def _answered(node_id: str, epoch: int, asking: Coroutine[None, None, Stream]) -> Stream:
-    """The stream asked for; a refusal is kept together with the ownership it was heard over."""
-    try:
-        return await asking
-    except StreamRefused as error:
-        refused = WorkerRefused(node_id, epoch, error.code, error.message)
-    raise refused
 
 
 def _refused(node_id: str, error: WorkerRefused) -> RouteError | WorkerRefused:

@@ -30,6 +30,7 @@ from inference_fleet.tunnel import (
     counted,
     part,
     read_frame,
+    refusal_label,
     refuse_stream,
     refuse_stream_as,
     request_stream,
@@ -130,7 +131,7 @@ class PeerServer:
         try:
             worker = await request_stream(held.session, request, deadline=deadline)
         except StreamRefused as refused:
-            self._metrics.refusals.labels(refused.code).inc()
+            self._metrics.refusals.labels(refusal_label(refused.code)).inc()
             refuse_stream_as(stream, refused.code, refused.message)
             return None
         except (OSError, TimeoutError) as error:
@@ -142,4 +143,6 @@ class PeerServer:
 
     def _refuse(self, stream: Stream, refusal: Refusal, message: str) -> None:
         _log.info("refused a relay: %s: %s", refusal.value, message)
+        if not stream.is_closing():  # a peer that gave up is sent nothing
+            self._metrics.refusals.labels(refusal_label(refusal.value)).inc()
         refuse_stream(stream, refusal, message)

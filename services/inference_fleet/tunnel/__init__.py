@@ -29,7 +29,15 @@ from inference_fleet.tunnel.handshake import (
 from inference_fleet.tunnel.notices import Notices, ResetCause, StallSide, counted
 from inference_fleet.tunnel.parting import part
 from inference_fleet.tunnel.reconnect import ReconnectSchedule
-from inference_fleet.tunnel.refusals import REFUSALS, Refusal, StreamRefused, is_evidence, refusal_of
+from inference_fleet.tunnel.refusals import (
+    REFUSAL_LABELS,
+    REFUSALS,
+    Refusal,
+    StreamRefused,
+    is_evidence,
+    refusal_label,
+    refusal_of,
+)
 from inference_fleet.tunnel.session import Session
 from inference_fleet.tunnel.splice import Joint, Spliced, SpliceStalled, splice
 from inference_fleet.tunnel.stream import Stream
@@ -39,6 +47,7 @@ __all__ = [
     "FRAME_LIMIT",
     "PROTOCOL_PAGE",
     "REFUSALS",
+    "REFUSAL_LABELS",
     "TAG_BACKEND",
     "TAG_HTTP",
     "Carrier",
@@ -73,6 +82,7 @@ __all__ = [
     "part",
     "read_frame",
     "read_reply",
+    "refusal_label",
     "refusal_of",
     "refuse_stream",
     "refuse_stream_as",

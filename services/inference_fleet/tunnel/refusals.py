@@ -48,11 +48,18 @@ REFUSALS: Final[dict[Refusal, RefusalRule]] = {
     Refusal.NOT_OWNER: RefusalRule("not-owner", False, "the replica asked does not hold the worker's tunnel"),
 }
 _BY_CODE: Final = {rule.code: refusal for refusal, rule in REFUSALS.items()}
+UNKNOWN: Final = "unknown"
+REFUSAL_LABELS: Final = (*_BY_CODE, UNKNOWN)
 
 
 def refusal_of(code: str) -> Refusal | None:
     """The refusal of a wire code; None for one this version does not know, which is never evidence."""
     return _BY_CODE.get(code)
+
+
+def refusal_label(code: str) -> str:
+    """What a refusal is counted under: its wire code, or `unknown` for all that this version does not know."""
+    return code if code in _BY_CODE else UNKNOWN
 
 
 def is_evidence(code: str) -> bool:

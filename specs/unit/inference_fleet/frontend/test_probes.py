@@ -32,14 +32,16 @@ NAMES = [
     *(f'blackstart_stream_stalls_total{{side="{side}"}}' for side in StallSide),
     *(f'blackstart_dials_total{{outcome="{outcome}"}}' for outcome in RouteOutcome),
     *(f'blackstart_refusals_total{{code="{rule.code}"}}' for rule in REFUSALS.values()),
+    'blackstart_refusals_total{code="unknown"}',
 ]
 
 
 def test_every_number_is_there_before_anything_happened(url: str, tmp_path: Path) -> None:
     async def story() -> None:
         async with served(url, tmp_path) as front:
+            told = (await front.http.get("/metrics")).text
             for name in NAMES:
-                assert await front.metric(name) >= 0
+                assert f"\n{name} " in told, f"{name} is not there from the start"
             assert await front.metric("blackstart_tasks") > 0
             content_type = (await front.http.get("/metrics")).headers["content-type"]
             assert content_type.startswith("text/plain; version=0.0.4")

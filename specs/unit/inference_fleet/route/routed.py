@@ -67,6 +67,11 @@ class House:
         """How often a dial ended that way."""
         return float(self.metrics.dials.labels(name)._value.get())
 
+    def refusals(self) -> dict[str, float]:
+        """How many refusals of streams this replica heard or sent, by label."""
+        samples = [sample for family in self.metrics.refusals.collect() for sample in family.samples]
+        return {sample.labels["code"]: sample.value for sample in samples if sample.name.endswith("_total")}
+
     async def _dial(self, owner: Owner, *, deadline: Deadline) -> Session:
         del deadline
         self.dials += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -219,6 +220,48 @@ def test_a_workers_refusal_stays_its_own_answer(asked: str) -> None:
     unknown = asyncio.run(story("from-the-future"))
     assert isinstance(unknown, NothingLearned), "a code nobody here knows is no answer"
     assert "from-the-future" in str(unknown)
+
+
+@pytest.mark.parametrize(
+    ("epoch", "says", "counted"),
+    [
+        (None, "", {"not-owner": 2}),  # each is asked twice
+        (6, "", {"stale-epoch": 2}),
+        (7, "unavailable", {"unavailable": 1}),
+        (7, "not-served", {"not-served": 1}),
+        (7, "from-the-future", {"unknown": 1}),
+    ],
+)
+def test_a_refusal_is_counted_once_at_the_owner_and_once_at_the_asker(
+    epoch: int | None, says: str, counted: dict[str, float]
+) -> None:
+    async def refuse(stream: Stream, _request: StreamRequest) -> None:
+        refuse_stream_as(stream, says, "as it was said")
+
+    async def story() -> None:
+        async with town("a", "b") as (owners, houses), contextlib.AsyncExitStack() as stack:
+            owners.says["n"] = owned_by("a", epoch=7)
+            if epoch is not None:
+                await stack.enter_async_context(tunnel(houses["a"], epoch=epoch, serve=refuse))
+            with pytest.raises((NoRoute, WorkerRefused)):
+                await houses["b"].dialer.open("n", PARTS, deadline=soon())
+            assert houses["b"].refusals() == counted, "what the asker heard"
+            assert houses["a"].refusals() == counted, "what the owner heard or sent"
+
+    asyncio.run(story())
+
+
+def test_a_refusal_heard_from_a_worker_whose_tunnel_is_here_is_counted_once() -> None:
+    async def refuse(stream: Stream, _request: StreamRequest) -> None:
+        refuse_stream(stream, Refusal.UNAVAILABLE, "nothing listens")
+
+    async def story() -> None:
+        async with town("a") as (_, houses), tunnel(houses["a"], serve=refuse):
+            with pytest.raises(WorkerRefused):
+                await houses["a"].dialer.open("n", PARTS, deadline=soon())
+            assert houses["a"].refusals() == {"unavailable": 1}
+
+    asyncio.run(story())
 
 
 @pytest.mark.parametrize("asked", ["a", "b"], ids=["local", "relayed"])

@@ -55,15 +55,19 @@ async def peer_of(house: House, name: str = "asker") -> AsyncIterator[Session]:
         await asyncio.gather(running, serving)
 
 
-async def ask(
-    session: Session, *, origin: str = "asker", payload: bytes | None = None, **changes: Any
-) -> Stream:
+async def ask(session: Session, **changes: Any) -> Stream:
     """Send one relay frame and wait for its one reply."""
+    stream = sent(session, **changes)
+    await read_reply(stream, deadline=soon())
+    return stream
+
+
+def sent(session: Session, *, origin: str = "asker", payload: bytes | None = None, **changes: Any) -> Stream:
+    """Send one relay frame."""
     fields: dict[str, Any] = {"tag": "backend", "target": "127.0.0.1:1", "node": "n", "epoch": 7, **changes}
     stream = session.open_stream()
     frame = RelayRequest(origin, StreamRequest(**fields)).encode() if payload is None else payload
     write_frame(stream, frame, limit=8192)
-    await read_reply(stream, deadline=soon())
     return stream
 
 
@@ -186,7 +190,7 @@ def test_a_second_hop_or_a_borrowed_name_is_not_served() -> None:
 
 
 def test_the_workers_words_pass_unchanged_also_those_nobody_here_knows() -> None:
-    async def story(code: str) -> StreamRefused:
+    async def story(code: str, label: str) -> StreamRefused:
         async def refuse(stream: Stream, _request: StreamRequest) -> None:
             refuse_stream_as(stream, code, "as it was said")
 
@@ -197,12 +201,44 @@ def test_the_workers_words_pass_unchanged_also_those_nobody_here_knows() -> None
         ):
             with pytest.raises(StreamRefused) as caught:
                 await ask(peer)
-            assert houses["a"].metrics.refusals.labels(code)._value.get() == 1
+            assert houses["a"].refusals() == {label: 1}
             return caught.value
 
-    for code in ("unavailable", "not-served", "from-the-future"):
-        refused = asyncio.run(story(code))
+    for code, label in (
+        ("unavailable", "unavailable"),
+        ("not-served", "not-served"),
+        ("from-the-future", "unknown"),
+    ):
+        refused = asyncio.run(story(code, label))
         assert (refused.code, refused.message) == (code, "as it was said")
+
+
+def test_a_refusal_is_counted_as_sent_only_to_a_peer_that_still_listens(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def silent(stream: Stream, _request: StreamRequest) -> None:
+        await stream.read_exactly(1, deadline=soon())
+
+    async def story(*, gives_up: bool) -> dict[str, float]:
+        caplog.clear()
+        async with (
+            town("a") as (_, houses),
+            tunnel(houses["a"], epoch=7, serve=silent) as held,
+            peer_of(houses["a"]) as peer,
+        ):
+            stream = sent(peer)
+            await until(lambda: held.requests)
+            (link,) = houses["a"].server.sessions
+            if gives_up:
+                stream.abort()
+                await until(lambda: not link.streams_open)
+            held.worker._carrier.abort()
+            await until(lambda: "refused a relay: not-served" in caplog.text)
+            return houses["a"].refusals()
+
+    with caplog.at_level("INFO", logger="inference_fleet.route.peer_server"):
+        assert asyncio.run(story(gives_up=False)) == {"not-served": 1}
+        assert asyncio.run(story(gives_up=True)) == {}, "nobody was sent this refusal"
 
 
 @pytest.mark.holds("B-62")
