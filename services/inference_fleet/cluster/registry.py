@@ -41,8 +41,9 @@ _PRESENCE = statement(
     join=PRESENCE_JOIN,
 )
 _PRESENCES = statement(
-    "SELECT c.node_id, $columns FROM connections c LEFT JOIN instances i ON i.id = c.owner",
+    "SELECT n.id, $columns FROM nodes n $join",
     columns=PRESENCE_COLUMNS,
+    join=PRESENCE_JOIN,
 )
 
 
@@ -180,9 +181,9 @@ class Registry:
         return presence_of(presence_facts(row))
 
     async def presences(self) -> dict[str, Presence]:
-        """Every node that has a row; one that has none is unknown."""
+        """That of every node that is registered, and of no other, whatever row it left behind."""
         rows = await self._database.rows(_PRESENCES, self._windows)
-        return {row["node_id"]: presence_of(presence_facts(row)) for row in rows}
+        return {row["id"]: presence_of(presence_facts(row)) for row in rows}
 
     # Housekeeping
 

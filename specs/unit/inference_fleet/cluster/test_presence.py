@@ -144,25 +144,31 @@ def test_whoever_takes_a_row_clears_its_departure(play: Play) -> None:
     play(story)
 
 
-def test_all_presences_agree_with_each_single_one(play: Play) -> None:
+def test_all_presences_are_those_of_the_roster_and_agree_with_each_single_one(play: Play) -> None:
     async def story(stage: Stage) -> None:
         a, b = await stage.replica("a"), await stage.replica("b")
-        await a.claim("held", seen_epoch=0, boot_id=WORKER)
-        await b.claim("orphan", seen_epoch=0, boot_id=WORKER)
-        for node in ("left", "gone"):
-            claim = await a.claim(node, seen_epoch=0, boot_id=WORKER)
-            await a.release(node, claim.epoch)
-        await stage.gone("gone")
-        await stage.kill("b")
-        everyone = await a.presences()
-        assert everyone == {
+        expected = {
             "held": Presence.CONNECTED,
             "orphan": Presence.RECONNECTING,
             "left": Presence.RECONNECTING,
             "gone": Presence.GONE,
+            "never dialled": Presence.UNKNOWN,
         }
+        ids = {name: await stage.node(name) for name in (*expected, "deregistered")}
+        await a.claim(ids["held"], seen_epoch=0, boot_id=WORKER)
+        await b.claim(ids["orphan"], seen_epoch=0, boot_id=WORKER)
+        for name in ("left", "gone", "deregistered"):
+            claim = await a.claim(ids[name], seen_epoch=0, boot_id=WORKER)
+            await a.release(ids[name], claim.epoch)
+        await stage.gone(ids["gone"])
+        await stage.kill("b")
+        await stage.roster().deregister(ids["deregistered"])
+        everyone = await a.presences()
+        assert everyone == {ids[name]: presence for name, presence in expected.items()}
+        assert {view.id: view.presence for view in await stage.roster().nodes()} == everyone
         for node, presence in everyone.items():
             assert await a.presence(node) is presence
+        assert await a.owner_row(ids["deregistered"]) is not None, "the control: its row is still there"
 
     play(story)
 

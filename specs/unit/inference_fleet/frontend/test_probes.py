@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import Counter
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from specs.unit.inference_fleet.route.piped import until
+from specs.unit.inference_fleet.route.piped import TIMINGS, until
 
 from inference_fleet.route import RouteOutcome
 from inference_fleet.tunnel import REFUSALS, ResetCause, StallSide
 
-from .served import served
+from .served import register, served, worker
 
 if TYPE_CHECKING:
     from blackstart.infra import Infra
 
+_PRESENCE = 'blackstart_presence{{state="{}"}}'
+_DEPARTED = """
+INSERT INTO connections (node_id, epoch, disconnected_at)
+VALUES (%(id)s, nextval('connection_epochs'), clock_timestamp() - %(ago)s::interval)
+"""
 PAGE = (Path(__file__).parents[4] / "docs" / "frontends.md").read_text()
 NAMES = [
     "blackstart_tunnels",
@@ -45,6 +52,35 @@ def test_every_number_is_there_before_anything_happened(url: str, tmp_path: Path
             assert await front.metric("blackstart_tasks") > 0
             content_type = (await front.http.get("/metrics")).headers["content-type"]
             assert content_type.startswith("text/plain; version=0.0.4")
+
+    asyncio.run(story())
+
+
+def test_presence_counts_the_nodes_that_exist_by_what_the_roster_says_of_each(
+    url: str, tmp_path: Path
+) -> None:
+    async def story() -> None:
+        async with served(url, tmp_path) as front, worker(front, "up"):
+            ids = {}
+            for name in ("never", "moving", "left", "deregistered"):
+                registered = await register(front, name, credential=f"of {name}", boot_id="boot-0001")
+                ids[name] = registered.json()["id"]
+            grace_s = TIMINGS.reconnect_grace_s
+            for name, ago_s in (("moving", -TIMINGS.start_s), ("left", grace_s), ("deregistered", grace_s)):
+                await front.replica.db.change(_DEPARTED, {"id": ids[name], "ago": timedelta(seconds=ago_s)})
+            await front.http.post(
+                f"/api/node/{ids['deregistered']}/deregister",
+                headers={"Authorization": "Bearer of deregistered"},
+            )
+            await front.admin()
+            told = Counter(node["presence"] for node in (await front.http.get("/api/nodes")).json())
+            assert told == dict.fromkeys(("connected", "unknown", "reconnecting", "gone"), 1)
+
+            async def counted() -> bool:
+                states = {state: await front.metric(_PRESENCE.format(state)) for state in told}
+                return states == told
+
+            await until(counted, "the gauge and the roster disagree")
 
     asyncio.run(story())
 
