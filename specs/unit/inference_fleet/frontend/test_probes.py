@@ -15,7 +15,7 @@ from specs.unit.inference_fleet.route.piped import TIMINGS, until
 from inference_fleet.route import RouteOutcome
 from inference_fleet.tunnel import REFUSALS, ResetCause, StallSide
 
-from .served import register, served, worker
+from .served import backend, hang, register, served, worker
 
 if TYPE_CHECKING:
     from blackstart.infra import Infra
@@ -81,6 +81,38 @@ def test_presence_counts_the_nodes_that_exist_by_what_the_roster_says_of_each(
                 return states == told
 
             await until(counted, "the gauge and the roster disagree")
+
+    asyncio.run(story())
+
+
+def test_open_streams_are_told_while_they_run_at_every_replica_they_cross(url: str, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with (
+            backend(hang) as process,
+            served(url, tmp_path) as owner,
+            served(url, tmp_path, instance_id="b") as asker,
+            worker(owner, models={"m": process}),
+        ):
+            await asker.admin()
+
+            async def told() -> tuple[float, float]:
+                name = "blackstart_streams_open"
+                return await owner.metric(name), await asker.metric(name)
+
+            async def are(streams: tuple[int, int]) -> None:
+                async def seen() -> bool:
+                    return await told() == streams
+
+                await until(seen, f"{streams} streams were never told")
+
+            await are((0, 0))
+            body = {"model": "m", "messages": []}
+            asking = asyncio.create_task(asker.http.post("/v1/chat/completions", json=body))
+            await until(lambda: process.requests)
+            assert await told() == (2, 1), "the owner's: one from its peer, one to its worker"
+            asking.cancel()
+            await asyncio.wait([asking])
+            await are((0, 0))
 
     asyncio.run(story())
 

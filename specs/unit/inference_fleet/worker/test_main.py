@@ -367,17 +367,48 @@ def test_a_second_start_is_the_same_node_with_another_boot(tmp_path: Path) -> No
     asyncio.run(story())
 
 
+async def page(home: Home) -> str:
+    """What the worker's own `/metrics` says; empty while it does not answer yet."""
+    async with httpx2.AsyncClient(trust_env=False, timeout=TIMINGS.backend_probe_s) as client:
+        try:
+            return (await client.get(f"http://{LOOPBACK}:{home.base - 1}/metrics")).text
+        except httpx2.TransportError:
+            return ""
+
+
+async def shown(home: Home, line: str) -> str:
+    """The worker's `/metrics`, once it has the line; the limit is only what a hung spec costs."""
+    async with asyncio.timeout(TIMINGS.backend_start_s):
+        while line not in (seen := await page(home)):  # noqa: ASYNC110 - what is awaited happens in another process
+            await asyncio.sleep(TIMINGS.backend_poll_s)
+    return seen
+
+
+def test_a_worker_tells_its_open_streams_while_they_run(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with frontend() as double:
+            home = Home(tmp_path, double.url)
+            async with working(home):
+                await until(lambda: double.sessions)
+                assert "blackstart_streams_open 0.0" in await page(home)
+                stream = await double.stream("http")
+                assert "blackstart_streams_open 1.0" in await page(home), "a stream that runs is not told"
+                stream.abort()
+                await shown(home, "blackstart_streams_open 0.0")
+
+    asyncio.run(story())
+
+
 def test_its_own_pages_are_reached_on_loopback(tmp_path: Path) -> None:
     async def story() -> None:
         async with frontend() as double:
             home = Home(tmp_path, double.url)
             async with working(home):
                 await until(lambda: double.sessions)
-                async with httpx2.AsyncClient(trust_env=False, timeout=TIMINGS.backend_probe_s) as client:
-                    page = (await client.get(f"http://{LOOPBACK}:{home.base - 1}/metrics")).text
-                assert "blackstart_tunnels 1.0" in page
-                assert 'blackstart_reconnects_total{outcome="connected"} 1.0' in page
-                assert "blackstart_tasks " in page
+                said = await page(home)
+                assert "blackstart_tunnels 1.0" in said
+                assert 'blackstart_reconnects_total{outcome="connected"} 1.0' in said
+                assert "blackstart_tasks " in said
                 assert NODE in told(home)
 
     asyncio.run(story())
