@@ -19,6 +19,7 @@ from inference_fleet.roster.wire import Registration
 from inference_fleet.settings import Deadline
 from inference_fleet.telemetry.lag import sample_loop_lag
 from inference_fleet.telemetry.metrics import Metrics
+from inference_fleet.tunnel import counted
 from inference_fleet.tunnel.worker import serve_streams
 from inference_fleet.worker.app import App, Readiness
 from inference_fleet.worker.epochs import EpochFile
@@ -28,7 +29,7 @@ from inference_fleet.worker.lifecycle import Phase
 from inference_fleet.worker.registration import RegistrationRejected, register
 from inference_fleet.worker.resolver import resolver
 from inference_fleet.worker.supervisor import Supervisor
-from inference_fleet.worker.tunnel import TunnelLoop
+from inference_fleet.worker.tunnel import DIAL_OUTCOMES, TunnelLoop
 
 if TYPE_CHECKING:
     import socket
@@ -182,6 +183,9 @@ class Worker:
         )
 
     def _observe(self) -> None:
+        for outcome in DIAL_OUTCOMES:
+            self._metrics.reconnects.labels(outcome)
+        counted(self._metrics)  # its labels are there before any session is
         observe = self._metrics.observe
         observe(
             "blackstart_tunnels",

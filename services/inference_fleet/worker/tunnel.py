@@ -17,7 +17,7 @@ import asyncio
 import contextlib
 import logging
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 from inference_fleet.settings import Deadline
 from inference_fleet.telemetry.logs import bound
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from inference_fleet.worker.epochs import EpochFile
     from inference_fleet.worker.frontends import Rotation
     from inference_fleet.worker.heartbeat import Identity
+
+DialOutcome: TypeAlias = Literal["connected", "failed", "unauthorized", "conflict", "refused"]
+DIAL_OUTCOMES: Final[tuple[DialOutcome, ...]] = get_args(DialOutcome)
 
 _log = logging.getLogger("blackstart.worker")
 
@@ -254,5 +257,5 @@ class TunnelLoop:
         self.why_not = why
         _log.warning("tunnel: %s", why)
 
-    def _count(self, outcome: str) -> None:
+    def _count(self, outcome: DialOutcome) -> None:
         self._metrics.reconnects.labels(outcome).inc()

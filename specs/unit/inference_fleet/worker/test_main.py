@@ -18,8 +18,10 @@ import pytest
 from inference_fleet.backends.serving import listen
 from inference_fleet.settings import Deadline
 from inference_fleet.settings.loopback import LOOPBACK
+from inference_fleet.tunnel import ResetCause, StallSide
 from inference_fleet.worker.__main__ import main
 from inference_fleet.worker.children import Child
+from inference_fleet.worker.lifecycle import Phase
 
 from .doubles import NODE, TIMINGS, TOKEN, Frontend, Home, error, frontend, stopped, until
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
+DIALS = ("connected", "failed", "unauthorized", "conflict", "refused")
 COMMAND = [sys.executable, "-m", "inference_fleet.worker"]
 
 
@@ -382,6 +385,23 @@ async def shown(home: Home, line: str) -> str:
         while line not in (seen := await page(home)):  # noqa: ASYNC110 - what is awaited happens in another process
             await asyncio.sleep(TIMINGS.backend_poll_s)
     return seen
+
+
+def test_every_label_of_a_workers_page_is_there_before_it_reached_any_frontend(tmp_path: Path) -> None:
+    async def story() -> None:
+        home = Home(tmp_path, f"http://{LOOPBACK}:1")
+        async with working(home):
+            seen = await shown(home, "blackstart_tunnels 0.0")
+        for name, values in (
+            ('reconnects_total{outcome="%s"}', DIALS),
+            ('stream_resets_total{cause="%s"}', ResetCause),
+            ('stream_stalls_total{side="%s"}', StallSide),
+            ('models{phase="%s"}', Phase),
+        ):
+            for value in values:
+                assert f"blackstart_{name % value} 0.0" in seen, f"{value} is not there from the start"
+
+    asyncio.run(story())
 
 
 def test_a_worker_tells_its_open_streams_while_they_run(tmp_path: Path) -> None:
