@@ -24,13 +24,13 @@ def hold_if_failed(request: pytest.FixtureRequest) -> None:
     capture = config.pluginmanager.get_plugin("capturemanager")
     if capture is not None:
         capture.suspend_global_capture(in_=True)
+    asked = {signal.SIGINT, signal.SIGTERM}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, asked)  # whoever reads the text may answer at once
     try:
         sys.stderr.write(text)
         sys.stderr.flush()
-        asked = {signal.SIGINT, signal.SIGTERM}
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, asked)
         signal.sigwait(asked)
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         if capture is not None:
             capture.resume_global_capture()
