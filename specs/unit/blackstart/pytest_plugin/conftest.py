@@ -10,10 +10,15 @@ Inner = Callable[..., pytest.RunResult]
 
 
 @pytest.fixture
-def inner(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Inner:
-    """`inner(source, *arguments, VARIABLE="value")` runs pytest on one file; the environment is otherwise empty of ours."""
+def bare(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment has no setting of ours."""
     for name in ("CI", "BLACKSTART_REQUIRE", "BLACKSTART_POSTGRES", "BLACKSTART_TIME_FACTOR"):
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def inner(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, bare: None) -> Inner:  # noqa: ARG001 - it acts
+    """`inner(source, *arguments, VARIABLE="value")` runs pytest on one file; the environment is otherwise empty of ours."""
 
     def run(source: str, *arguments: str, **environment: str) -> pytest.RunResult:
         for name, value in environment.items():
