@@ -19,8 +19,11 @@ from blackstart.infra.choice import IMAGE_VARIABLE, image_name
 from blackstart.infra.container import usable_engine
 from blackstart.infra.engine import RUN_LABEL, Engine, find_wanted_engine
 from blackstart.infra.names import container_name
+from blackstart.infra.server import PostgresServer
 from blackstart.process import Guardian, Spawner
 from blackstart.record import Journal, Run
+
+from .played_engine import fake
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -140,6 +143,44 @@ def test_the_remedy_for_a_missing_image_says_what_to_set(
     with pytest.raises(InfraError) as caught:
         usable_engine("x:1", remark=print)
     assert str(caught.value).endswith(said)
+
+
+@pytest.mark.parametrize("comes_up", [True, False], ids=["at-the-runs-end", "that-did-not-come-up"])
+def test_a_container_is_removed_by_its_name(
+    comes_up: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine is a double, and so is the server: what is looked at is what the engine was asked to remove, and when."""
+    run = Run.create(tmp_path / "runs", argv=["spec"])
+    name = container_name(run.id)
+    removal = f"DELETE /containers/{name}"
+    answers = {"GET /version": (200, b'{"Version":"1"}'), "GET /containers/json": (200, b"[]")}
+    answers |= {"GET /images/me/postgres%3A1/json": (200, b"{}"), removal: (204, b"")}
+
+    def started(*_: object, **given: object) -> PostgresServer:
+        assert given["name"] == name
+        if not comes_up:
+            raise RuntimeError("it ended")
+        return PostgresServer(
+            provider="container", version=0, host="h", port=1, user="u", password="p", origin="o"
+        )
+
+    monkeypatch.setattr(provider, "_start", started)
+    monkeypatch.setenv(IMAGE_VARIABLE, "me/postgres:1")
+    with fake(tmp_path, answers) as played:
+        monkeypatch.setenv("DOCKER_HOST", played.address)
+        Guardian.start(run)
+        with (
+            Guardian.connect(run) as lease,
+            Journal(run, writer="spec") as journal,
+            Spawner(run, journal, lease) as spawner,
+        ):
+            if comes_up:
+                provider.start_container(run, spawner, budgets=BUDGETS)
+            else:
+                with pytest.raises(InfraError, match="did not start: RuntimeError: it ended"):
+                    provider.start_container(run, spawner, budgets=BUDGETS)
+            assert played.asked.count(removal) == int(not comes_up), "it is kept exactly as long as it is used"
+        eventually(lambda: played.asked.count(removal), 1, within=WITHIN_S)
 
 
 def test_without_an_engine_a_container_is_an_error_and_nothing_else_is_taken(

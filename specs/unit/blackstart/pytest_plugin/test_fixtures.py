@@ -76,7 +76,10 @@ def test_is_gone(journal):
 
 @pytest.mark.holds("B-177")
 def test_a_cluster_is_started_for_a_spec_and_ended_with_it(inner: Inner, pytester: pytest.Pytester) -> None:
-    inner(CLUSTER).assert_outcomes(passed=2)
+    result = inner(CLUSTER)
+    left = [line.strip() for line in result.outlines if line.strip().startswith("processes: ")]
+    assert left == [], "its processes outlive the spec"
+    result.assert_outcomes(passed=2)
     [log] = (pytester.path / "logs" / "latest").glob("*test_runs*/web-0.1.log")
     assert "spec begins: test_inner.py::test_runs" in log.read_text()
     assert "spec ends: test_inner.py::test_runs: passed" in log.read_text()

@@ -151,3 +151,57 @@ def test_guilty(journal): THERE.append("/blackstart-x-postgres")
     result = inner(source, *SOON_TOLD)
     result.assert_outcomes(passed=3, errors=1)
     result.stdout.fnmatch_lines(["*::test_guilty left behind:", "*containers: blackstart-x-postgres"])
+
+
+def test_a_container_that_a_spec_removed_is_gone_from_the_engine_and_one_it_did_not_is_told(inner: Inner) -> None:
+    """The engine is a double that keeps count; the client that asks it, the look and the label are the real ones."""
+    source = r"""
+import http.server, json, threading
+import pytest
+from blackstart.cluster import capabilities
+from blackstart.infra.engine import RUN_LABEL, Engine, engine_address
+from blackstart.pytest_plugin.host import host_of
+capabilities._PROBES["container"] = lambda: None
+THERE = {}
+class Api(http.server.BaseHTTPRequestHandler):
+    def answer(self, status, body):
+        text = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+    def do_GET(self):
+        anyones = "run%3D" not in self.path
+        listed = [{"Names": ["/" + name]} for name, run in THERE.items() if anyones or run in self.path]
+        self.answer(200, {"Version": "1"} if self.path == "/version" else listed)
+    def do_DELETE(self):
+        name = self.path.partition("?")[0].rpartition("/")[2]
+        self.answer(204 if THERE.pop(name, None) else 404, {"message": "gone"})
+    def log_message(self, *words): pass
+@pytest.fixture(scope="module", autouse=True)
+def engine():
+    with http.server.HTTPServer(("127.0.0.1", 0), Api) as server:
+        thread = threading.Thread(target=server.serve_forever, args=[0.01])
+        thread.start()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("DOCKER_HOST", f"tcp://127.0.0.1:{server.server_port}")
+            yield Engine(engine_address(), "1")
+        server.shutdown()
+        thread.join()
+@pytest.mark.needs("container")
+def test_of_another_run(journal): THERE["other"] = "of-another-run"
+@pytest.mark.needs("container")
+def test_tidy(journal, request, engine):
+    run = host_of(request.config).run.id
+    THERE["tidy"] = run
+    assert [each["Names"] for each in engine.containers(label=f"{RUN_LABEL}={run}")] == [["/tidy"]]
+    engine.remove("tidy")
+@pytest.mark.needs("container")
+def test_guilty(journal, request): THERE["guilty"] = host_of(request.config).run.id
+@pytest.mark.needs("container")
+def test_next(journal): pass
+"""
+    result = inner(source, *SOON_TOLD)
+    told = [line.strip() for line in result.outlines if "containers:" in line]
+    assert told == ["containers: guilty"]
+    result.assert_outcomes(passed=4, errors=1)
