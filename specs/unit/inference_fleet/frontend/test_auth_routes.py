@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 from specs.unit.inference_fleet.route.piped import TIMINGS, until
 
+from blackstart.fleet.http import error_code, error_message
 from inference_fleet.auth import Accounts
 from inference_fleet.store import DatabaseUnavailable
-
-from blackstart.fleet.http import error_code, error_message
 
 from .served import PASSWORD, served
 
