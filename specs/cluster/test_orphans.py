@@ -9,11 +9,14 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
 
 from blackstart.cluster.waiting import eventually
+from blackstart.fleet.chat import body_of
+from blackstart.fleet.http import client_of, json_of
 from blackstart.infra.engine import RUN_LABEL, Engine, find_wanted_engine
 from blackstart.process.procfs import cwd_of, pids
 from blackstart.process.strays import Sought, find
@@ -199,10 +202,10 @@ def test_a_killed_xdist_worker_takes_its_own_and_the_rest_of_the_run_finishes(tm
 
 
 @contextlib.contextmanager
-def _up(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """`blackstart up --json` of the smallest fleet, writing its runs into a folder."""
+def _up(folder: Path, *size: str) -> Iterator[subprocess.Popen[bytes]]:
+    """`blackstart up --json`, writing its runs into a folder."""
     command = [sys.executable, "-c", "import sys; from blackstart.cli import main; sys.exit(main())"]
-    arguments = ["up", "--frontends", "1", "--workers", "1", "--json", "--run-dir", str(folder)]
+    arguments = ["up", *size, "--json", "--run-dir", str(folder)]
     with subprocess.Popen(
         [*command, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True
     ) as up:
@@ -214,7 +217,7 @@ def _up(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
-def test_up_that_is_told_to_end_ends_everything_with_0_and_kept_no_secret(
+def test_up_says_where_everything_is_and_told_to_end_ends_everything_with_0_and_kept_no_secret(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     with _up(tmp_path) as up:
@@ -222,8 +225,8 @@ def test_up_that_is_told_to_end_ends_everything_with_0_and_kept_no_secret(
         told = json.loads(up.stdout.readline())
         run = Run.attach(tmp_path / "latest")
         assert (told["run"], told["run_dir"], told["socket"]) == (run.id, str(run.dir), None)
-        assert [node["name"] for node in told["frontends"] + told["workers"]] == ["frontend-0", "worker-0"]
-        assert len(find(Sought(run=run.id))) >= 4  # the control for what follows
+        _is_as_told(told)
+        assert len(find(Sought(run=run.id))) >= 6  # the control for what follows
         up.send_signal(number)
         assert up.wait(START_S) == 0
     eventually(lambda: find(Sought(run=run.id)), [], within=NOTHING_LEFT_S)
@@ -233,8 +236,43 @@ def test_up_that_is_told_to_end_ends_everything_with_0_and_kept_no_secret(
         assert secret not in kept, "a secret is in the run folder"
 
 
+def _is_as_told(told: dict[str, Any]) -> None:
+    """Each thing said is asked for itself: a name, an id, a URL, a pid or a key that is another's is of no use."""
+    nodes = told["frontends"] + told["workers"]
+    assert [node["name"] for node in nodes] == ["frontend-0", "frontend-1", "worker-0", "worker-1"]
+    for node in nodes:
+        of_process = Path(f"/proc/{node['pid']}/environ").read_bytes().split(b"\0")
+        variable = "INSTANCE_ID" if node in told["frontends"] else "NODE_NAME"
+        assert f"BLACKSTART_{variable}={node['name']}".encode() in of_process, "a pid is another's"
+    urls = {node["id"]: node["url"] for node in told["frontends"]}
+    ids = {node["name"]: node["id"] for node in told["workers"]}
+    assert told["balancer"] not in urls.values(), "the balancer is a replica"
+    session = {"Cookie": f"session={told['admin_cookie']}"}
+    for url in (told["balancer"], *urls.values()):
+        with client_of(url, within=START_S, headers=session) as admin:
+            answer = admin.get("/api/instances")
+            assert answer.status_code == 200, "the cookie opens nothing"
+            assert {one["id"]: f"http://{one['address']}" for one in answer.json()} == urls
+            assert {node["name"]: node["id"] for node in json_of(admin.get("/api/nodes"), 200)} == ids
+    body = body_of("babbler-1", "say something", max_tokens=4)
+    with client_of(told["balancer"], within=START_S) as anybody:
+        assert anybody.get("/api/nodes").status_code == 401, "the control: the cookie is needed"
+        assert anybody.post("/v1/chat/completions", json=body).status_code == 401, (
+            "the control: so is the key"
+        )
+        bearer = {"Authorization": f"Bearer {told['api_key']}"}
+        answer = anybody.post("/v1/chat/completions", json=body, headers=bearer)
+        assert answer.status_code == 200, "the key opens nothing"
+        assert answer.json()["choices"][0]["message"]["content"] != ""
+        assert answer.headers.get("X-Blackstart-Node") == ids["worker-1"]
+        assert answer.headers.get("X-Blackstart-Route") in {"local", "relayed"}
+    with psycopg.connect(told["postgres"]["url"]) as database:
+        rows = database.execute("SELECT name, id::text FROM nodes").fetchall()
+    assert dict(rows) == ids, "another database"
+
+
 def test_up_that_is_interrupted_before_it_is_ready_ends_everything_with_130(tmp_path: Path) -> None:
-    with _up(tmp_path) as up:
+    with _up(tmp_path, "--frontends", "1", "--workers", "1") as up:
         eventually((tmp_path / "latest").exists, True, within=START_S)
         run = Run.attach(tmp_path / "latest")
         eventually(lambda: bool(find(Sought(run=run.id))), True, within=START_S)

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+def _begun(**_: object) -> None:
+    raise AssertionError("begun in the current folder")
+
+
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
@@ -38,11 +42,20 @@ if TYPE_CHECKING:
             ["up", "etcd.toml"],
             "blackstart: TOPOLOGY=etcd.toml: topology files cannot be read yet; try: blackstart up",
         ),
+        (["up", ""], "blackstart: TOPOLOGY=: topology files cannot be read yet; try: blackstart up"),
+        (["up", "2", "2"], "blackstart: argument=2: unknown here; try: blackstart"),
+        (["up", "etcd.toml", "--frontends", "1"], "blackstart: TOPOLOGY=etcd.toml: topology files"),
     ],
 )
 def test_bad_input_is_exit_2_with_the_thing_the_value_and_the_remedy(
-    argv: list[str], said: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    argv: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
+    for module in (run_drill, up):
+        monkeypatch.setattr(module, "Rehearsal", _begun)
     assert main([*argv, "--run-dir", str(tmp_path)]) == 2
     error = capfd.readouterr().err
     assert error.startswith("blackstart: ")
@@ -51,6 +64,28 @@ def test_bad_input_is_exit_2_with_the_thing_the_value_and_the_remedy(
     assert error.count("\n") == 1
     assert "hunter2" not in error
     assert list(tmp_path.iterdir()) == [], "something was begun"
+
+
+@pytest.mark.parametrize(
+    ("argv", "counts"),
+    [
+        (["up"], (2, 2)),
+        (["up", "--frontends", "3"], (3, 2)),
+        (["up", "--workers", "0"], (2, 0)),
+        (["drill"], (2, 2)),
+    ],
+)
+def test_a_fleet_has_two_replicas_and_two_workers_where_nobody_says_otherwise(
+    argv: list[str], counts: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[int, int]] = []
+    for module in (run_drill, up):
+        monkeypatch.setattr(module, "Rehearsal", _begun)
+        monkeypatch.setattr(
+            module, "options_of", lambda _, *, frontends, workers: asked.append((frontends, workers))
+        )
+    assert main([*argv, "--run-dir", str(tmp_path)]) == 4
+    assert asked == [counts]
 
 
 def test_the_environments_postgres_is_named_by_its_variable(
@@ -72,12 +107,9 @@ def test_a_run_folder_that_is_a_file_is_refused(tmp_path: Path, capfd: pytest.Ca
 def test_an_empty_run_folder_is_not_the_current_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], command: str
 ) -> None:
-    def begun(**_: object) -> None:
-        raise AssertionError("begun in the current folder")
-
     monkeypatch.chdir(tmp_path)
     for module in (run_drill, up):
-        monkeypatch.setattr(module, "Rehearsal", begun)
+        monkeypatch.setattr(module, "Rehearsal", _begun)
     code = main([command, "--run-dir", ""])
     error = capfd.readouterr().err
     assert error == "blackstart: --run-dir=: names no folder; try: --run-dir logs\n"
