@@ -145,11 +145,12 @@ def test_the_remedy_for_a_missing_image_says_what_to_set(
     assert str(caught.value).endswith(said)
 
 
-@pytest.mark.parametrize("comes_up", [True, False], ids=["at-the-runs-end", "that-did-not-come-up"])
+@pytest.mark.parametrize("when", ["at-the-runs-end", "that-did-not-come-up"])
 def test_a_container_is_removed_by_its_name(
-    comes_up: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The engine is a double, and so is the server: what is looked at is what the engine was asked to remove, and when."""
+    comes_up = when == "at-the-runs-end"
     run = Run.create(tmp_path / "runs", argv=["spec"])
     name = container_name(run.id)
     removal = f"DELETE /containers/{name}"
@@ -179,7 +180,9 @@ def test_a_container_is_removed_by_its_name(
             else:
                 with pytest.raises(InfraError, match="did not start: RuntimeError: it ended"):
                     provider.start_container(run, spawner, budgets=BUDGETS)
-            assert played.asked.count(removal) == int(not comes_up), "it is kept exactly as long as it is used"
+            assert played.asked.count(removal) == int(not comes_up), (
+                "it is kept exactly as long as it is used"
+            )
         eventually(lambda: played.asked.count(removal), 1, within=WITHIN_S)
 
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import httpx2
 import pytest
+
+from blackstart.fleet.http import client_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -142,7 +143,9 @@ fronts.find_front = lambda: None
 def test_asks(fleet): pass
 """
     result = inner(source)
-    told = told_of(result, "UsageError: blackstart: fixture=fleet: no system is embedded; try: an entry point")
+    told = told_of(
+        result, "UsageError: blackstart: fixture=fleet: no system is embedded; try: an entry point"
+    )
     assert len(told) >= 1, "who is to be embedded is not said"
     result.assert_outcomes(errors=1)
 
@@ -168,12 +171,12 @@ def test_fails(cluster):
 
 @pytest.mark.usefixtures("bare")
 @pytest.mark.parametrize("fixture", KEPT)
-@pytest.mark.parametrize("keep", [True, False], ids=["kept", "not-asked-for"])
+@pytest.mark.parametrize("options", [["--bs-keep"], []], ids=["kept", "not-asked-for"])
 def test_what_a_failed_spec_ran_on_answers_until_somebody_ends_it_where_that_was_asked_for(
-    pytester: pytest.Pytester, fixture: str, keep: bool
+    pytester: pytest.Pytester, fixture: str, options: list[str]
 ) -> None:
     pytester.makepyfile(test_inner=PLAYED + KEPT[fixture])
-    words = [sys.executable, "-m", "pytest", "-pno:cacheprovider", *(["--bs-keep"] if keep else [])]
+    words = [sys.executable, "-m", "pytest", "-pno:cacheprovider", *options]
     with subprocess.Popen(
         words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as inner:
@@ -183,7 +186,7 @@ def test_what_a_failed_spec_ran_on_answers_until_somebody_ends_it_where_that_was
             answered = _answers(pytester.path / "url")
             inner.send_signal(signal.SIGINT)
         told, _ = inner.communicate(timeout=SOON_S)
-    assert kept == keep, told
+    assert kept == bool(options), told
     assert not kept or answered, "what it ran on is gone"
     assert "1 failed" in told
     assert not _answers(pytester.path / "url"), "it outlived its end"
@@ -191,7 +194,7 @@ def test_what_a_failed_spec_ran_on_answers_until_somebody_ends_it_where_that_was
 
 def _answers(url: Path) -> bool:
     try:
-        urllib.request.urlopen(url.read_text(), timeout=SOON_S).close()
-    except urllib.error.URLError:
+        with client_of(url.read_text(), within=SOON_S) as client:
+            return client.get("/").status_code == 200
+    except httpx2.HTTPError:
         return False
-    return True

@@ -153,7 +153,9 @@ def test_guilty(journal): THERE.append("/blackstart-x-postgres")
     result.stdout.fnmatch_lines(["*::test_guilty left behind:", "*containers: blackstart-x-postgres"])
 
 
-def test_a_container_that_a_spec_removed_is_gone_from_the_engine_and_one_it_did_not_is_told(inner: Inner) -> None:
+def test_a_container_that_a_spec_removed_is_gone_from_the_engine_and_one_it_did_not_is_told(
+    inner: Inner,
+) -> None:
     """The engine is a double that keeps count; the client that asks it, the look and the label are the real ones."""
     source = r"""
 import http.server, json, threading
