@@ -14,15 +14,24 @@ from psycopg.rows import dict_row
 
 from blackstart.pytest_plugin.options import options_of
 from inference_fleet.cluster import EPOCH_LEAP_MAX, Claim, EpochLeap, InstanceIdTaken
-from inference_fleet.cluster.presence import presence_facts, presence_of, presence_windows
-from inference_fleet.cluster.registry import _PRESENCES
-from inference_fleet.store import Database
+from inference_fleet.cluster.presence import (
+    PRESENCE_COLUMNS,
+    PRESENCE_JOIN,
+    presence_facts,
+    presence_of,
+    presence_windows,
+)
+from inference_fleet.store import Database, statement
 
 from .ownership import WIDE, OwnershipModel, ReplicaRow, World
 
 EXAMPLES, STEPS = 200, 50
 _ROWS_AND_PRESENCES = sql.SQL(
-    _PRESENCES.replace("SELECT c.node_id,", "SELECT c.node_id, c.owner, c.epoch, c.conflicts,")
+    statement(  # of every row, since no node of the model is registered
+        "SELECT n.id, c.owner, c.epoch, c.conflicts, $columns FROM (SELECT node_id AS id FROM connections) n $join",
+        columns=PRESENCE_COLUMNS,
+        join=PRESENCE_JOIN,
+    )
 )
 SLOTS = st.sampled_from([0, 1, 2, 3])  # two replicas with two processes each
 NODES = st.sampled_from([0, 1])
@@ -244,7 +253,7 @@ class Ownership(OwnershipModel):
     def rows_and_presence_are_the_models(self) -> None:
         found = self.world.aside.execute(_ROWS_AND_PRESENCES, presence_windows(WIDE)).fetchall()
         read = {
-            row["node_id"]: (row["owner"], row["epoch"], row["conflicts"], presence_of(presence_facts(row)))
+            row["id"]: (row["owner"], row["epoch"], row["conflicts"], presence_of(presence_facts(row)))
             for row in found
         }
         expected = {
