@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import signal
+import socket
 import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from blackstart.pytest_plugin.host import host_of
@@ -11,6 +13,8 @@ from blackstart.pytest_plugin.options import options_of
 from blackstart.pytest_plugin.stash import failed_so_far
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     import pytest
 
 
@@ -24,13 +28,35 @@ def hold_if_failed(request: pytest.FixtureRequest) -> None:
     capture = config.pluginmanager.get_plugin("capturemanager")
     if capture is not None:
         capture.suspend_global_capture(in_=True)
-    asked = {signal.SIGINT, signal.SIGTERM}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, asked)  # whoever reads the text may answer at once
     try:
-        sys.stderr.write(text)
-        sys.stderr.flush()
-        signal.sigwait(asked)
+        with _hearing(signal.SIGINT, signal.SIGTERM) as heard:
+            sys.stderr.write(text)
+            sys.stderr.flush()
+            heard()
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         if capture is not None:
             capture.resume_global_capture()
+
+
+@contextmanager
+def _hearing(*asked: signal.Signals) -> Iterator[Callable[[], None]]:
+    """Gives what waits for one of these signals, also for one that came since.
+
+    A mask would not do: a signal this thread blocks is given to any other thread, and whoever waits is not told.
+    """
+    ours, wakes = socket.socketpair()
+    with ours, wakes:
+        wakes.setblocking(False)
+        woken = signal.set_wakeup_fd(wakes.fileno())
+        before = {number: signal.signal(number, lambda *_: None) for number in asked}
+
+        def heard() -> None:
+            while ours.recv(1)[0] not in asked:
+                pass
+
+        try:
+            yield heard
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            signal.set_wakeup_fd(woken)
