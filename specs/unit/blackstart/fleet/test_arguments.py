@@ -112,6 +112,7 @@ def test_an_empty_run_folder_is_not_the_current_one(
         monkeypatch.setattr(module, "Rehearsal", _begun)
     code = main([command, "--run-dir", ""])
     error = capfd.readouterr().err
+    assert "AssertionError" not in error, "begun in the current folder"
     assert error == "blackstart: --run-dir=: names no folder; try: --run-dir logs\n"
     assert code == 2
 
