@@ -9,6 +9,7 @@ import http.client
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 Inner = Callable[..., pytest.RunResult]
 
+HUNG_S = 120.0
 SOON_S = 30.0  # a pytest of its own, on a machine that runs others
 
 PLAYED = r"""
@@ -178,14 +180,18 @@ def test_what_a_failed_spec_ran_on_answers_until_somebody_ends_it_where_that_was
     with subprocess.Popen(
         words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as inner:
-        assert inner.stderr is not None
-        kept = any(line.startswith("Ctrl-C ends them") for line in iter(inner.stderr.readline, ""))
-        if kept:
-            answered = _answers(pytester.path / "url")
-            inner.send_signal(signal.SIGINT)
+        # neither a line that never comes nor an error here may leave what is kept, and its reader, for good
+        late = threading.Timer(HUNG_S, inner.kill)
+        late.start()
         try:
+            assert inner.stderr is not None
+            kept = any(line.startswith("Ctrl-C ends them") for line in iter(inner.stderr.readline, ""))
+            if kept:
+                answered = _answers(pytester.path / "url")
+                inner.send_signal(signal.SIGINT)
             told, _ = inner.communicate(timeout=SOON_S)
         finally:
+            late.cancel()
             inner.kill()
     assert kept == bool(options), told
     assert not kept or answered, "what it ran on is gone"

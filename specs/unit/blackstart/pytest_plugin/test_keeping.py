@@ -8,9 +8,11 @@ import threading
 
 import pytest
 
+from blackstart.cluster.waiting import eventually
 from blackstart.pytest_plugin.keeping import _hearing
 
 SOON_S = 10.0
+LONG_ENOUGH_S = 1.0  # for a thread with nothing to wait for to end in
 
 
 def test_a_signal_that_comes_before_it_is_waited_for_is_heard_and_no_other_ends_the_wait() -> None:
@@ -20,9 +22,10 @@ def test_a_signal_that_comes_before_it_is_waited_for_is_heard_and_no_other_ends_
         with _hearing(signal.SIGINT, signal.SIGTERM) as heard:
             waiting = threading.Thread(target=heard, daemon=True)
             os.kill(os.getpid(), signal.SIGUSR1)
+            # the control: it came, and lies there to be read
+            eventually(lambda: heard_of, ["another"], within=SOON_S)
             waiting.start()
-            waiting.join(0.1)
-            assert heard_of == ["another"], "the control: it came"
+            waiting.join(LONG_ENOUGH_S)
             assert waiting.is_alive(), "the wait ended for a signal nobody asked for"
             os.kill(os.getpid(), signal.SIGTERM)
             waiting.join(SOON_S)
